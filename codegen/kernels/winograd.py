@@ -4,7 +4,9 @@ Convolutional Neural Networks", Lavin and Gray, 2015). t is 4, 6 or 8 along both
 either; along an axis on which the window is 1 long nothing is transformed.
 
 A window that moves s pixels at a time is the sum of s*s windows of ceil(r / s), each over a phase of the
-image: every s-th row and column from another one on.
+image: every s-th row and column from another one on. One that is long along one axis and 1 along the other is
+the sum of several, one behind the other, each over the image from another row or column on. Where taps of a
+single row lie d apart, it becomes rows of d pixels, along whose columns they are neighbours.
 
     a group of pieces:   V[i] = B' x B        t*t matrices [tile][block of channels][piece][channel]
     for each panel:      U[i] = G w G'        t*t matrices [channels][vectors * lanes], a chunk at a time
@@ -26,7 +28,7 @@ from math import prod
 import numpy as np
 
 from ...ir import dims, dtypes
-from ...ir.graph import Constant, Node, TensorType
+from ...ir.graph import Constant, Node
 from ...ir.ops import Conv
 from ...ir.quantised import BYTES
 from ...ir.stored import half_weights
@@ -36,7 +38,7 @@ from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, nearest, offered, single
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
-from ..tiles.blocked import Window, clear_planes, plane_axes, without_halo
+from ..tiles.blocked import clear_planes, plane_axes, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from ..tiles.grouped import channel_ranges
 from ..tiles.microkernel import height_counts, most_rows, step_time
@@ -45,12 +47,13 @@ from ..tiles.run_packing import packed_by_run, packing_estimate
 from ..tiles.stored_panel import stored_halves
 from ..tiles.winograd_arithmetic import Arithmetic, of_bytes, of_numbers
 from ..tiles.winograd_functions import emit_join, emit_multiply, emit_spread, emit_weights
-from ..tiles.winograd_plan import Bands, Tiling, WinogradPlan, phases_of, piece_of, sides_of
+from ..tiles.winograd_plan import Bands, CutWindow, Tiling, WinogradPlan, phases_of, piece_of, sides_of
 from .conv import is_plain, is_summed, padded_layout, window
 from .conv_grouped import spread_groups
 
 POINTS = (4, 6, 8)  # the values of t
 PIECES = range(2, 7)  # those of m: larger ones round more
+LONGEST = 5  # window along one axis that is not also cut into several
 FEW_GROUPS = 16  # that threads share, at least
 FEW_CHANNELS = 16  # with fewer the transforms cost more than the products save
 
@@ -62,8 +65,8 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     """For each size of a piece the fastest groupings."""
     if not is_summed(node, target) or node.op.transposed or node.op.exact:
         return
-    x, out, win = node.inputs[0].tensor, node.outputs[0].tensor, window(node)
-    halo, block, rank = win.halo, target.block, x.rank - 2
+    x, out, win = node.inputs[0].tensor, node.outputs[0].tensor, _window(node)
+    halo, block, rank = window(node).halo, target.block, x.rank - 2
     if win.dilations != (1, 1) or (win.strides != (1, 1) and not _has_phases(node)):
         return
     grouped, (channels, outputs) = node.op.groups > 1, dims.numbers((x.shape[1], out.shape[1]))
@@ -73,8 +76,8 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     if operands is None:
         return
     stored = None if grouped else _stored(node, target)
-    for t in _points_of(win):
-        arithmetic = arithmetic_of(node, target, t)
+    for cut, t in _cuts(node):
+        arithmetic = arithmetic_of(node, target, cut, t)
         if arithmetic is None or not _is_exact(node, arithmetic):
             continue
         dot, sums = arithmetic.dot, arithmetic.sums
@@ -82,32 +85,60 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
         if grouped:  # panels of several groups hold zeros, the more the more groups meet in them
             widths = set(range(1, min(-(-outputs // block), 4) + 1))
         options = [
-            Tiling(t, vectors, rows, pieces, kept, stored, None if dot is None else dot.group)
+            Tiling(t, vectors, rows, pieces, kept, stored, None if dot is None else dot.group, cut.split)
             for vectors in widths
             for rows in (most_rows(target, vectors * target.registers(sums, block), dot),)
-            for pieces, kept in _groupings(node, target, arithmetic, t, vectors, rows)
+            for pieces, kept in _groupings(node, target, arithmetic, cut, t, vectors, rows)
         ]
         costs_of = ((estimate(node, target, arithmetic, o), o) for o in dict.fromkeys(options))
         for cost, tiling in nearest(costs_of):
             yield Offer(
                 cost + packing_estimate(node, target),
                 tiling,
-                (padded_layout(node, wide_enough(halo, out, win, t), block), None, *operands),
+                (padded_layout(node, wide_enough(node, halo, cut, t), block), None, *operands),
                 without_halo(block, rank),
                 (1, *packed_operands(node)),
             )
 
 
 def _has_phases(node: Node[Conv]) -> bool:
-    """Whether a strided window may be split into its phases: packing does it."""
+    """Whether a strided window may be split into its phases, or a long one cut: packing does it."""
     constant = node.inputs[1].constant is not None
     return constant and node.op.groups == 1 and dtypes.is_float(node.op.accumulate)
 
 
-def arithmetic_of(node: Node[Conv], target: Target, t: int) -> Arithmetic | None:
+def folded(node: Node[Conv]) -> int:
+    """How far apart the taps of a window over a single row lie, of which rows of so many pixels are made: 1
+    where that is not done."""
+    win = window(node)
+    rows = {plane_axes(value.shape[2:], 1)[0] for value in (node.inputs[0], node.outputs[0])}
+    single = rows == {win.kernel[0]} == {1} and win.strides == (1, 1)
+    return win.dilations[1] if single and is_plain(node) else 1
+
+
+def _window(node: Node[Conv], split: int = 1) -> CutWindow:
+    """The window over the image as it is folded."""
+    win = window(node)
+    kernel, dilations = win.kernel, win.dilations
+    if folded(node) > 1:
+        kernel, dilations = kernel[::-1], (1, 1)
+    return CutWindow(kernel, win.strides, dilations, win.before, win.after, split)
+
+
+def _cuts(node: Node[Conv]) -> list[tuple[CutWindow, int]]:
+    """The window as a whole and, where it is long, as it may be cut, each with the values of t for it."""
+    win, splits = _window(node), {1}
+    shortest, longest = sorted(win.kernel)
+    if shortest == 1 and longest > LONGEST and win.strides == (1, 1) and _has_phases(node):
+        splits |= {-(-longest // side) for side in range(3, LONGEST + 1)}
+    cuts = [replace(win, split=split) for split in sorted(splits)]
+    return [(cut, t) for cut in cuts for t in _points_of(cut)]
+
+
+def arithmetic_of(node: Node[Conv], target: Target, win: CutWindow, t: int) -> Arithmetic | None:
     """In what pieces of t points are computed; None where they cannot be."""
     if dtypes.is_float(node.op.accumulate):
-        return of_numbers(node.op.accumulate, piece_of(window(node), t), sides_of(window(node)))
+        return of_numbers(node.op.accumulate, piece_of(win, t), sides_of(win))
     found = _of_bytes(node, t)
     dot = None if found is None else target.integer_dot(found.factors, found.factors, found.sums)
     return None if found is None or dot is None else replace(found, dot=dot)
@@ -122,7 +153,7 @@ def _stored(node: Node[Conv], target: Target) -> str | None:
 
 def _of_bytes(node: Node[Conv], t: int) -> Arithmetic | None:
     """The same but for what the target multiplies with."""
-    x, w, win = node.inputs[0], node.inputs[1], window(node)
+    x, w, win = node.inputs[0], node.inputs[1], _window(node)
     if x.dtype not in BYTES or w.dtype != "int8" or node.op.accumulate != "int32":
         return None
     return of_bytes(x.dtype, node.op.zero, piece_of(win, t), win.kernel)
@@ -133,49 +164,53 @@ def _is_exact(node: Node[Conv], arithmetic: Arithmetic) -> bool:
     return arithmetic.dot is None or arithmetic.is_exact(node.inputs[1].data, node.inputs[0].dtype)
 
 
-def _points_of(window: Window) -> tuple[int, ...]:
+def _points_of(window: CutWindow) -> tuple[int, ...]:
     """The values of t for a window: those of pieces of a size that is worth it."""
     sides = [side for side in sides_of(window) if side > 1]
     return tuple(t for t in POINTS if sides and all(t - side + 1 in PIECES for side in sides))
 
 
-def wide_enough(halo: tuple[int, int], out: TensorType, window: Window, t: int) -> tuple[int, int]:
+def wide_enough(node: Node[Conv], halo: tuple[int, int], win: CutWindow, t: int) -> tuple[int, int]:
     """A halo so wide that pieces of an output which is smaller than they are, and phases of which a window
     has fewer taps, read nothing behind it."""
-    sizes = (max(1, dims.bounds(size)[0] or 0) for size in plane_axes(out.shape[2:], 1))
-    axes = zip(halo, piece_of(window, t), sizes, window.strides, sides_of(window), window.kernel, strict=True)
+    out, fold = node.outputs[0].tensor, folded(node)
+    height, width = (max(1, dims.bounds(size)[0] or 0) for size in plane_axes(out.shape[2:], 1))
+    sizes = (height, width) if fold == 1 else (width // fold, fold)
+    axes = zip(piece_of(win, t), sizes, win.strides, sides_of(win), phases_of(win), win.kernel, strict=True)
     rows, columns = (
-        border + step * max(0, m - size) + step * (side - 1) + min(step, taps) - taps
-        for border, m, size, step, side, taps in axes
+        step * max(0, m - size) + (side * phases if win.split > 1 else step * (side - 1) + phases) - taps
+        for m, size, step, side, phases, taps in axes
     )
-    return rows, columns
+    return (halo[0] + rows, halo[1] + columns) if fold == 1 else (halo[0], halo[1] + fold * rows)
 
 
-def _terms(node: Node[Conv], block: int) -> int:
+def _terms(node: Node[Conv], win: CutWindow, block: int) -> int:
     """The channels that are transformed: those of all phases, in whole blocks where there are several."""
-    channels, phases = dims.number(node.inputs[0].shape[1]), prod(phases_of(window(node)))
+    channels, phases = dims.number(node.inputs[0].shape[1]), prod(phases_of(win))
     return channels if phases == 1 else phases * -(-channels // block) * block
 
 
-def _spans(node: Node[Conv], block: int, vectors: int, group: int | None) -> list[tuple[int, int]]:
+def _spans(
+    node: Node[Conv], win: CutWindow, block: int, vectors: int, group: int | None
+) -> list[tuple[int, int]]:
     """For each panel the input channels that it sums over, whole blocks where there are groups, else as many
     as one dot product adds up."""
-    channels, outputs = _terms(node, block), dims.number(node.outputs[0].shape[1])
+    channels, outputs = _terms(node, win, block), dims.number(node.outputs[0].shape[1])
     together = block if node.op.groups > 1 else group or 1
     return channel_ranges(channels, outputs, node.op.groups, block, vectors, together)
 
 
 def _groupings(
-    node: Node[Conv], target: Target, arithmetic: Arithmetic, t: int, vectors: int, rows: int
+    node: Node[Conv], target: Target, arithmetic: Arithmetic, win: CutWindow, t: int, vectors: int, rows: int
 ) -> Iterator[tuple[int, bool]]:
     """Numbers of pieces that a group may have, and whether weights are kept beside it. Where they are not,
     the larger groups are, the more seldom weights are transformed, or read; V may be as large as the
     second-level cache or twice that, since it is read in order."""
     facts, block, size = target.facts, target.block, dtypes.itemsize(arithmetic.factors)
-    channels = -(-_terms(node, block) // block) * block
-    depths = [high - low for low, high in _spans(node, block, vectors, arithmetic.group)]
-    matrices, width = prod(_points(node, t)) * size, vectors * block
-    pieces, packed = _pieces(node, t), arithmetic.dot is not None
+    channels = -(-_terms(node, win, block) // block) * block
+    depths = [high - low for low, high in _spans(node, win, block, vectors, arithmetic.group)]
+    matrices, width = prod(_points(win, t)) * size, vectors * block
+    pieces, packed = _pieces(node, win, t), arithmetic.dot is not None
     if node.op.groups > 1 and not packed and matrices * max(depths) * width > facts.level2_bytes // 2:
         return  # U of a panel is not cut into chunks there
     for nbytes in (facts.level2_bytes // 3, facts.level2_bytes, 2 * facts.level2_bytes):
@@ -191,23 +226,26 @@ def _groupings(
         yield max(rows, min(most, pieces // FEW_GROUPS)), True
 
 
-def _points(node: Node[Conv], t: int) -> tuple[int, int]:
+def _points(win: CutWindow, t: int) -> tuple[int, int]:
     """Inputs of a piece along either axis: t, or one."""
-    rows, columns = (t if side > 1 else 1 for side in sides_of(window(node)))
+    rows, columns = (t if side > 1 else 1 for side in sides_of(win))
     return rows, columns
 
 
-def _pieces(node: Node[Conv], t: int) -> int:
-    out, piece = node.outputs[0].tensor, piece_of(window(node), t)
-    sizes = zip(plane_axes(out.shape[2:], 1), piece)
+def _pieces(node: Node[Conv], win: CutWindow, t: int) -> int:
+    out, fold = node.outputs[0].tensor, folded(node)
+    height, width = plane_axes(out.shape[2:], 1)
+    if fold > 1:
+        height, width = dims.ceil_divide(width, fold), fold
+    sizes = zip((height, width), piece_of(win, t))
     return dims.typical(out.shape[0] * dims.product(dims.ceil_divide(size, m) for size, m in sizes))
 
 
 def products_share(node: Node[Conv], tiling: Tiling) -> float:
     """Products over those of the direct sum."""
-    win = window(node)
+    win = _window(node, tiling.split)
     direct = prod((*win.kernel, *piece_of(win, tiling.points)))
-    return prod(_points(node, tiling.points)) * prod(phases_of(win)) / direct
+    return prod(_points(win, tiling.points)) * prod(phases_of(win)) / direct
 
 
 def factors(node: Node[Conv]) -> tuple[str, str]:
@@ -218,15 +256,15 @@ def factors(node: Node[Conv]) -> tuple[str, str]:
 def estimate(node: Node[Conv], target: Target, arithmetic: Arithmetic, tiling: Tiling) -> Estimate:
     """Products in tiles, transforms by their instructions, the weights' for every group of pieces unless they
     are kept or stored, and moving everything once."""
-    w, dot = node.inputs[1].tensor, arithmetic.dot
+    w, dot, win = node.inputs[1].tensor, arithmetic.dot, _window(node, tiling.split)
     vectors, block = tiling.vectors, target.block
-    t, pieces = prod(_points(node, tiling.points)), _pieces(node, tiling.points)
-    depths = [high - low for low, high in _spans(node, block, vectors, tiling.group)]
+    t, pieces = prod(_points(win, tiling.points)), _pieces(node, win, tiling.points)
+    depths = [high - low for low, high in _spans(node, win, block, vectors, tiling.group)]
     parts = target.registers(arithmetic.sums, block)  # of a vector
     size, of_sums = (dtypes.itemsize(dtype) for dtype in (arithmetic.factors, arithmetic.sums))
     rows, panels = most_rows(target, vectors * parts, dot), len(depths)
     channels = sum(depths) / panels  # of a panel
-    blocks, groups = -(-_terms(node, block) // block), -(-pieces // tiling.pieces)
+    blocks, groups = -(-_terms(node, win, block) // block), -(-pieces // tiling.pieces)
     panel, found = channels * vectors * block * size, costs.step(target)
     for height, count in height_counts(-(-pieces // groups), rows).items():
         steps = channels / arithmetic.group * step_time(target, height, vectors * parts, 1, dot)
@@ -238,7 +276,7 @@ def estimate(node: Node[Conv], target: Target, arithmetic: Arithmetic, tiling: T
     among = tiling.pieces * t * (size * blocks * block + of_sums * width) + u  # V, M and U
     found += costs.again(target, panels * pieces * matrices * channels, among)
     found += costs.scattered(target, pieces * matrices * blocks * block, among)
-    data, weights, results = _transforms(node, target, tiling.points)
+    data, weights, results = _transforms(win, target, tiling.points)
     transformed = parts * pieces * (data * blocks + results * panels * vectors)
     if dot is None:
         times = 1 if tiling.kept else groups
@@ -252,10 +290,10 @@ def estimate(node: Node[Conv], target: Target, arithmetic: Arithmetic, tiling: T
     return found + costs.epilogue(target, node, arithmetic.sums) + costs.traffic(target, node)
 
 
-def _transforms(node: Node[Conv], target: Target, points: int) -> tuple[float, float, float]:
+def _transforms(win: CutWindow, target: Target, points: int) -> tuple[float, float, float]:
     """Instructions that transform a vector of a piece's data, of a window, of a piece's results."""
-    (height, width), sides = _points(node, points), sides_of(window(node))
-    t, piece_height = height * width, piece_of(window(node), points)[0]
+    (height, width), sides = _points(win, points), sides_of(win)
+    t, piece_height = height * width, piece_of(win, points)[0]
     spilled = [2 * n if n > target.vector_registers else 0 for n in (t, piece_height * width)]
     down, across = (1 if side > 1 else 0 for side in sides)  # which axes are transformed
     data = width * down * (5 * height // 2 - 2) + height * across * (5 * width // 2 - 2)
@@ -277,17 +315,18 @@ def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | N
     kinds = panels_of(weights.shape[0], choice.block, choice.tiling.vectors)
     if node.op.groups > 1 or choice.tiling.group is not None:
         return _packed_spans(node, choice, kinds)
-    win, terms = window(node), _terms(node, choice.block)
+    win = _window(node, choice.tiling.split)
+    terms = _terms(node, win, choice.block)
     size = sum(p.count * p.width for p in kinds) * terms * prod(sides_of(win))
 
     def make() -> np.ndarray:
-        array = weights.array if win.strides == (1, 1) else _in_phases(weights.array, win, terms)
+        array = weights.array if prod(phases_of(win)) == 1 else _in_phases(weights.array, win, terms)
         return in_panels(by_depth(array, 1), kinds)
 
     return Constant(weights.dtype, (size,), make)
 
 
-def _in_phases(weights: np.ndarray, window: Window, terms: int) -> np.ndarray:
+def _in_phases(weights: np.ndarray, window: CutWindow, terms: int) -> np.ndarray:
     """[O, C, taps...] → [O, (phase row, phase column, C and the rest of its last block), rows, columns], with
     zeros for the taps that a phase lacks."""
     (down, across), sides = phases_of(window), sides_of(window)
@@ -295,18 +334,22 @@ def _in_phases(weights: np.ndarray, window: Window, terms: int) -> np.ndarray:
     found = np.zeros((outputs, down, across, terms // (down * across), *sides), weights.dtype)
     taps = weights.reshape(outputs, channels, *window.kernel)
     for y, x in product(range(down), range(across)):
-        phase = taps[:, :, y :: window.strides[0], x :: window.strides[1]]
+        if window.split > 1:
+            row, column = y * sides[0], x * sides[1]
+            phase = taps[:, :, row : row + sides[0], column : column + sides[1]]
+        else:
+            phase = taps[:, :, y :: window.strides[0], x :: window.strides[1]]
         found[:, y, x, :channels, : phase.shape[2], : phase.shape[3]] = phase
     return found.reshape(outputs, terms, *sides)
 
 
 def _packed_spans(node: Node[Conv], choice: Choice[Tiling], kinds: Sequence[Panels]) -> Constant:
     """Panels, each of the channels that it sums over; zeros join groups."""
-    weights, tiling, win = node.inputs[1].data, choice.tiling, window(node)
-    spans = _spans(node, choice.block, tiling.vectors, tiling.group)
+    weights, tiling, win = node.inputs[1].data, choice.tiling, _window(node)
+    spans = _spans(node, win, choice.block, tiling.vectors, tiling.group)
     widths = [p.width for p in kinds for _ in range(p.count)]
     arithmetic = None if tiling.group is None else _of_bytes(node, tiling.points)
-    each = win.taps if arithmetic is None else prod(_points(node, tiling.points))
+    each = win.taps if arithmetic is None else prod(_points(win, tiling.points))
     size = sum(each * (high - low) * width for (low, high), width in zip(spans, widths))
 
     def make() -> np.ndarray:
@@ -326,9 +369,10 @@ def _packed_spans(node: Node[Conv], choice: Choice[Tiling], kinds: Sequence[Pane
 
 
 def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
-    spans = _spans(node, choice.block, choice.tiling.vectors, choice.tiling.group)
-    arithmetic = offered(arithmetic_of(node, target, choice.tiling.points), node)
-    plan = WinogradPlan(node, choice, target, window(node), arithmetic, spans)
+    win, tiling = _window(node, choice.tiling.split), choice.tiling
+    spans = _spans(node, win, choice.block, tiling.vectors, tiling.group)
+    arithmetic = offered(arithmetic_of(node, target, win, tiling.points), node)
+    plan = WinogradPlan(node, choice, target, win, arithmetic, spans, folded(node))
     return packed_by_run(node, emit_plan(plan), target, plan.weight_bytes, [plan.run_panels])
 
 
@@ -425,7 +469,7 @@ def emit_share(f: KernelFunction, plan: WinogradPlan, share: Share, run: str) ->
         begin, end = plan.run_of(f, kind, run)
         with f.loop(begin, end) as panels:
             block = plan.first_block(f, kind, panels.index)
-            clear_planes(f, plan.out, share.n, block, kind.vectors, rows)
+            clear_planes(f, plan.out.stored, share.n, block, kind.vectors, rows)
             emit_products(f, plan, kind, panels.index, share)
             emit_results(f, plan, kind, block, share)
 
@@ -509,6 +553,7 @@ def emit_results(f: KernelFunction, plan: WinogradPlan, kind: Panels, block: str
             f"ptr {plan.out.address(f, f.output(), share.n, block, y, x)}",
             f"i64 {above}",
             f"i64 {left}",
+            *(f"i64 {word}" for word in plan.below(f, y, x)),
             *plan.epilogue.arguments(f, share.n, block, y, x),
         ]
         f.statement(f"call void @{ENTRY}.join{kind.vectors}({', '.join(words)})")

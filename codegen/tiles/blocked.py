@@ -115,6 +115,18 @@ class Image:
         same."""
         return replace(self, height=1, width=self.height, halo=(0, self.halo[0]))
 
+    @property
+    def stored(self) -> Image:
+        """The image as it lies in memory, border and all."""
+        return self
+
+    def folded(self, width: int) -> Image:
+        """A row of pixels as rows of `width`, of which the last may be shorter; 1: the row itself."""
+        if width == 1:
+            return self
+        height = dims.ceil_divide(self.width, width)
+        return Folded(self.batch, self.channels, height, width, self.block, self.dtype, whole=self)
+
     def address(
         self,
         f: KernelFunction,
@@ -154,6 +166,31 @@ class Lattice(Image):
     @property
     def steps(self) -> tuple[Dimension, Dimension]:
         return self.apart[0] * self.row, self.apart[1] * self.pixel
+
+
+@dataclass(frozen=True)
+class Folded(Image):
+    """The pixels of a row of the image `whole` as rows of their own, one after the other."""
+
+    whole: Image = field(kw_only=True)
+
+    @property
+    def stored(self) -> Image:
+        return self.whole
+
+    @property
+    def plane(self) -> Dimension:
+        return self.whole.plane
+
+    @property
+    def origin(self) -> Dimension:
+        return self.whole.origin
+
+    def rows_of(self, f: KernelFunction, column: str) -> str:
+        """How many rows have that column."""
+        whole = dims.floor_divide(self.whole.width, self.width)
+        longer = f.compare("slt", column, f.size(self.whole.width - whole * self.width))
+        return f.add(f.size(whole), f.cast("zext", longer, "i64"))
 
 
 def lattice(image: Image, first: tuple[int, int], apart: tuple[int, int]) -> Lattice:

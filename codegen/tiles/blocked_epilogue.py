@@ -203,6 +203,12 @@ class Epilogue:
         other.above = rows
         return other
 
+    def folded(self, width: int) -> Epilogue:
+        """With a row of pixels as rows of `width`."""
+        if width == 1:
+            return self
+        return self._moved(lambda r: replace(r, strides=(*r.strides[:2], r.strides[3] * width, r.strides[3])))
+
     def on_lattice(self, first: tuple[int, int], apart: tuple[int, int]) -> Epilogue:
         """For the pixels first, first + apart, ... of the output."""
 

@@ -15,6 +15,7 @@ from ...ir import dtypes
 from ..kernel import KernelFunction, KernelText
 from ..text.emitter import ENTRY
 from ..text.vectors import Vectors
+from .blocked import Folded
 from .blocked_epilogue import Finish
 from .microkernel import Tile, load_tile, store_tile
 from .panel import LINE, Ahead, Panel, load_widened
@@ -97,6 +98,7 @@ def emit_join(k: KernelText, plan: WinogradPlan, kind: Panels) -> None:
         "ptr %out",
         "i64 %above",
         "i64 %left",
+        *["i64 %below"] * isinstance(plan.out, Folded),
         *plan.epilogue.parameters,
     ]
     with _function(k, f"join{kind.vectors}", parameters) as f:

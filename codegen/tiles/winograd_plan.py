@@ -16,7 +16,7 @@ from ...target import Target
 from .. import costs
 from ..kernel import Choice, KernelFunction
 from ..text.emitter import ENTRY, Function
-from .blocked import Window, image_of
+from .blocked import Folded, Window, image_of
 from .blocked_epilogue import Epilogue
 from .lines import Lines
 from .microkernel import Tile, equal_heights, for_equal_tiles, waits
@@ -33,7 +33,8 @@ class Tiling:
     """Pieces of so many `points` along each axis on which the window is longer than 1, in groups of about
     `pieces`; panels of `vectors` blocks of channels and tiles of at most `rows` pieces. `kept`: weights are
     transformed once, all of them, not for every group. `stored`: the weights' type, where it is not that of
-    sums. `group`: channels that one dot product adds up, where weights are transformed before the run."""
+    sums. `group`: channels that one dot product adds up, where weights are transformed before the run.
+    `split`: into how many a long window is cut."""
 
     points: int
     vectors: int
@@ -42,21 +43,33 @@ class Tiling:
     kept: bool = False
     stored: str | None = None
     group: int | None = None
+    split: int = 1
 
 
-def sides_of(window: Window) -> tuple[int, int]:
-    """Rows and columns of the window of a phase: those of the window where it moves a pixel at a time."""
-    rows, columns = (-(-side // step) for side, step in zip(window.kernel, window.strides))
+@dataclass(frozen=True)
+class CutWindow(Window):
+    """A window that is the sum of `split` ones, one behind the other along the axis on which it is long:
+    these are its phases then, and it moves a pixel at a time."""
+
+    split: int = 1
+
+
+def sides_of(window: CutWindow) -> tuple[int, int]:
+    """Rows and columns of the window of a phase: those of the window where it moves a pixel at a time and is
+    not cut."""
+    axes = zip(window.kernel, window.strides)
+    rows, columns = (-(-side // (step * window.split)) for side, step in axes)
     return rows, columns
 
 
-def phases_of(window: Window) -> tuple[int, int]:
+def phases_of(window: CutWindow) -> tuple[int, int]:
     """How many phases along either axis have a tap."""
-    rows, columns = map(min, window.kernel, window.strides)
+    axes = zip(window.kernel, window.strides)
+    rows, columns = (min(side, step * window.split) for side, step in axes)
     return rows, columns
 
 
-def piece_of(window: Window, points: int) -> tuple[int, int]:
+def piece_of(window: CutWindow, points: int) -> tuple[int, int]:
     """Rows and columns of a piece: one where the window has one."""
     rows, columns = (points - side + 1 if side > 1 else 1 for side in sides_of(window))
     return rows, columns
@@ -71,16 +84,17 @@ def _apart(nbytes: int) -> int:
 class WinogradPlan:
     """One step, whose parts are a group of pieces of one image, some panels and, where these are few, a band
     of the group's tiles; its scratch holds V, then U, then M. `spans`: for each panel the input channels that
-    it sums over."""
+    it sums over. `folded`: how many pixels the rows have that a single row becomes (1: it stays)."""
 
     def __init__(
         self,
         node: Node[Conv],
         choice: Choice[Tiling],
         target: Target,
-        window: Window,
+        window: CutWindow,
         arithmetic: Arithmetic,
         spans: Sequence[tuple[int, int]],
+        folded: int = 1,
     ):
         tiling = choice.tiling
         self.arithmetic = arithmetic
@@ -89,7 +103,7 @@ class WinogradPlan:
         self.transforms = arithmetic.transforms
         self.t = tuple(m + r - 1 for m, r in zip(self.size_of_piece, self.sides))
         self.matrices = prod(self.t)  # products a channel
-        self.x, self.out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
+        self.x, self.out = (image_of(v.tensor).folded(folded) for v in (node.inputs[0], node.outputs[0]))
         self.block, self.window = self.out.block, window
         self.phases, self.strides = phases_of(window), window.strides
         self.blocks = self.x.blocks * prod(self.phases)  # of channels, of all phases
@@ -101,7 +115,7 @@ class WinogradPlan:
         self.pixel = self.block * dtypes.itemsize(self.factors)  # of a vector of V
         self.lanes = min(self.block, target.lanes(self.dtype))  # that are transformed at once
         self.parts = [part * self.lanes * self.size for part in range(self.block // self.lanes)]
-        self.epilogue = Epilogue(node, self.block)
+        self.epilogue = Epilogue(node, self.block).folded(folded)
         self.convolved, self.spans = node.op.groups, spans  # groups of channels
         self.grouped = self.convolved > 1
         self.kinds = panels_of(self.out.channels, self.block, tiling.vectors)
@@ -322,7 +336,7 @@ class WinogradPlan:
 
     def rows_of(self, f: KernelFunction, group: str, bands: Bands) -> tuple[str, str]:
         """The rows of the output whose border some bands of a group clear: any partition will do."""
-        height = f.size(self.out.height)
+        height = f.size(self.out.stored.height)
         all_bands = f.mul(f.maximum(f.size(self.groups.count), 1), self.bands)
         first, last = (f.add(f.mul(group, self.bands), band) for band in bands)
         return f.divide(f.mul(first, height), all_bands)[0], f.divide(f.mul(last, height), all_bands)[0]
@@ -337,6 +351,11 @@ class WinogradPlan:
     def place(self, f: KernelFunction, piece: str) -> tuple[str, str, str, str]:
         """The first row and column of a piece, and how many of its rows and columns belong to the piece
         before: at the end of a row or column pieces overlap."""
+        if isinstance(self.out, Folded):
+            row, x = f.divide(piece, f.size(self.columns))
+            wanted = f.mul(row, self.size_of_piece[0])
+            y = f.maximum(0, f.minimum(wanted, f.sub(self.out.rows_of(f, x), self.size_of_piece[0])))
+            return y, x, f.sub(wanted, y), "0"
         found = []
         sizes = zip((self.out.height, self.out.width), self.size_of_piece)
         for index, (size, m) in zip(f.divide(piece, f.size(self.columns)), sizes):
@@ -353,7 +372,10 @@ class WinogradPlan:
         if self.blocks == self.x.blocks:
             return block, ("0", "0")
         phase, block = f.divide(block, self.x.blocks)
-        return block, f.divide(phase, self.phases[1])
+        row, column = f.divide(phase, self.phases[1])
+        if self.window.split > 1:
+            row, column = f.mul(row, self.sides[0]), f.mul(column, self.sides[1])
+        return block, (row, column)
 
     @property
     def steps(self) -> tuple[Dimension, Dimension]:
@@ -369,8 +391,16 @@ class WinogradPlan:
         at = f.add(f.mul(y, f.size(row)), f.mul(x, f.size(pixel)))
         return f.offset(image, f.add(f.add(f.size(start), first), at))
 
+    def below(self, f: KernelFunction, y: str, x: str) -> list[str]:
+        """Where only the run can tell: the row behind the last that the piece at (y, x) has."""
+        if not isinstance(self.out, Folded):
+            return []
+        return [f.minimum(self.size_of_piece[0], f.sub(self.out.rows_of(f, x), y))]
+
     def own(self, f: KernelFunction) -> tuple[tuple[str, str], tuple[str, str]]:
         """The first row that is a piece's own and the one behind the last; the same of columns."""
+        if isinstance(self.out, Folded):
+            return ("%above", "%below"), ("0", "1")
         rows, columns = (
             ("0" if size % m == 0 else first, f.size(dims.minimum(m, size)))
             for first, size, m in zip(

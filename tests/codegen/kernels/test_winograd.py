@@ -174,6 +174,66 @@ def test_sequences_in_groups_in_double_precision_and_with_an_epilogue(target):
     check(case, winograd, target, tolerance=TOLERANCE)
 
 
+# Long windows, and those whose taps lie apart -----------------------------------------------------
+
+
+@TARGETS
+@pytest.mark.parametrize("side", [8, 11, 24])
+@pytest.mark.parametrize("axis", ["sequence", "rows", "columns", "column"])
+def test_long_windows_are_cut(target, side, axis):
+    before = (side - 1) // 2
+    shape, window, pads = {
+        "sequence": ((2, 32, 50), (40, 32, side), before),
+        "rows": ((1, 32, 3, 40), (17, 32, 1, side), (0, before, 0, before)),
+        "columns": ((1, 16, 40, 3), (17, 16, side, 1), (before, 0, before, 0)),
+        "column": ((1, 32, 40, 1), (33, 32, side, 1), 0),
+    }[axis]
+    case = convolution(shape, window, pads=pads)
+    assert all(choice.tiling.split > 1 for choice in choices(case, winograd, target)[1])
+    check(case, winograd, target, 1, tolerance=TOLERANCE)
+
+
+@TARGETS
+@pytest.mark.parametrize("length", [1, 40])
+def test_long_windows_over_sequences_that_only_the_run_knows(target, length):
+    case = convolution((2, 32, length), (17, 32, 10), pads=(5, 4), symbolic=symbols("n", 32, "l"))
+    check(case, winograd, target, 1, tolerance=TOLERANCE)
+
+
+@TARGETS
+def test_long_windows_in_double_precision_of_halves_and_of_few_channels(target):
+    check(convolution((1, 20, 30), (40, 20, 11), pads=5), winograd, target, tolerance=TOLERANCE)
+    case = convolution((1, 32, 30), (17, 32, 9), pads=4, dtype=np.float64)
+    check(case, winograd, target, tolerance=1e-13)
+    check_halves(convolution((1, 32, 1, 30), (40, 32, 1, 8), pads=0), winograd, target, "float16")
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    "side, dilation, length", [(3, 2, 1), (3, 5, 7), (3, 3, 50), (3, 12, 24), (7, 3, 2), (8, 2, 41)]
+)
+def test_taps_of_a_row_that_lie_apart(target, side, dilation, length):
+    reach = (side - 1) * dilation
+    for pads in ((reach // 2, reach - reach // 2), (reach - 1, 2)):
+        case = convolution((2, 32, length), (17, 32, side), 1, pads, dilation)
+        check(case, winograd, target, 1, 1, tolerance=TOLERANCE)
+    case = convolution((2, 32, length), (17, 32, side), 1, reach, dilation, symbolic=symbols("n", 32, "l"))
+    check(case, winograd, target, 1, 1, tolerance=TOLERANCE)
+
+
+@TARGETS
+def test_taps_that_lie_apart_with_a_residual_and_long_epilogues(target):
+    total, other = input_(0, "float32"), input_(1, "float32")
+    shapes = (2, 20, 1, 41), (24, 20, 1, 3), 1, (0, 3, 0, 3), 3
+    for body in (total + other, sigmoid(total + other) * total):
+        case = convolution(*shapes, epilogue=body, extra=[(random(2, 24, 1, 41, seed=5), False)])
+        check(case, winograd, target, output_halo=1, tolerance=TOLERANCE)
+    case = convolution((1, 48, 30), (40, 24, 5), 1, 4, 2, groups=2)
+    check(case, winograd, target, tolerance=TOLERANCE)
+    case = convolution((1, 17, 30), (40, 17, 3), 1, 2, 2, dtype=np.float64)
+    check(case, winograd, target, tolerance=1e-13)
+
+
 # Images ------------------------------------------------------------------------------------------
 
 
@@ -323,7 +383,8 @@ def test_residuals_and_long_activations_reach_every_pixel_once(target, size):
         convolution((1, 32, 9, 9), (32, 8, 3, 3), groups=4, pads=1),
         convolution((1, 32, 9, 9), (32, 32, 8, 8), pads=3),
         convolution((1, 32, 9), (32, 32, 1)),
-        convolution((1, 32, 20), (32, 32, 9), pads=4),
+        convolution((1, 64, 20), (32, 32, 9), pads=4, groups=2),
+        convolution((1, 32, 9, 9), (32, 32, 1, 3), dilations=2),
         convolution((1, 3, 9, 9), (32, 3, 3, 3), pads=1),
     ],
     ids=[
@@ -333,7 +394,8 @@ def test_residuals_and_long_activations_reach_every_pixel_once(target, size):
         "narrow groups",
         "8x8",
         "1",
-        "9",
+        "9 in groups",
+        "rows",
         "three channels",
     ],
 )
