@@ -123,6 +123,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         fuse_maps.fuse_maps,
         lift_reshapes.lift_reshapes,
         sink_reshapes.sink_reshapes,
+        merge_movement.merge_movement,  # what a Map no longer keeps apart
         fuse_maps.fuse_maps,  # what a Map took in, or was lifted, may leave another with a single reader
         fold_affine.fold_affine,
         project_early.project_early,

@@ -262,20 +262,20 @@ class _Writer:
         return self.add(Pad("constant", along(before), along(after)), x, scalar)
 
     def _images(self, x: Value, axis: int, starts: Sequence[int], count: Dimension, stride: int) -> Value:
-        """Places along an axis as images; the slices from `starts` on are channels, a group's together."""
+        """Places along an axis as images; the slices from `starts` on are channels, a group's together. The
+        axis comes first, so that slices are parts of memory, and next to what moved it back before."""
         groups = self.node.op.groups
-        n, c, *sizes = x.shape
-        x = self.add(Reshape((n, groups, dims.number(c) // groups, *sizes)), x)
-        at = axis + 1
-        cut = tuple(count if a == at else size for a, size in enumerate(x.shape))
-        steps = tuple(stride if a == at else 1 for a in range(x.rank))
+        x = self.add(Transpose(_moved(axis, 1)), x)
+        n, length, c, *sizes = x.shape
+        if groups > 1:
+            x = self.add(Reshape((n, length, groups, dims.number(c) // groups, *sizes)), x)
+        cut = (n, count, *x.shape[2:])
+        steps = tuple(stride if a == 1 else 1 for a in range(x.rank))
         parts = [
-            self.add(Slice(tuple(k if a == at else 0 for a in range(x.rank)), cut, steps), x) for k in starts
+            self.add(Slice(tuple(k if a == 1 else 0 for a in range(x.rank)), cut, steps), x) for k in starts
         ]
-        x = self.add(Concat(2), *parts) if len(parts) > 1 else parts[0]
-        rest = [a for a in range(3, 3 + AXES) if a != at]
-        x = self.add(Transpose((0, at, 1, 2, *rest)), x)
-        return self.add(Reshape((n * count, c * len(starts), *x.shape[4:])), x)
+        x = self.add(Concat(x.rank - 3), *parts) if len(parts) > 1 else parts[0]
+        return self.add(Reshape((n * count, c * len(starts), *sizes)), x)
 
 
 def _moved(source: int, target: int) -> tuple[int, ...]:

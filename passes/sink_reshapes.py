@@ -5,8 +5,8 @@ map(reshape(conv(%x, %w): [b, 8, n, 1]) shape=(b, 8, n), %bias: [8, 1]) { add($0
 map(reshape(conv(%x, %w): [b, 8, d h, w]) shape=(b, 8, d, h, w), %bias: [8, 1, 1, 1]) { add($0, $1) }
     →   reshape(map(conv(%x, %w), %bias: [8, 1, 1]) { add($0, $1) }) shape=(b, 8, d, h, w)
 map(reshape(map(%x) { exp($0) })) { neg($0) }   →   reshape(map(map(%x) { exp($0) }) { neg($0) })
-map(reshape(transpose(conv(%x, %w)))) { neg($0) }
-    →   reshape(transpose(map(conv(%x, %w)) { neg($0) }))
+map(transpose(reshape(conv(%x, %w))), %bias: [c, 1, 1, 1]) { add($0, $1) }
+    →   transpose(reshape(map(conv(%x, %w), %bias: [c, 1, 1]) { add($0, $1) }))
 
 Exporters that know convolutions of images alone write those of signals with axes of size 1; the Map becomes
 an epilogue. What quantises a group normalisation reads it in the shape of the image.
@@ -83,25 +83,57 @@ def _shaped(node: Node, inputs: tuple[Value, ...], readers: Counter[Value]) -> V
 
 def _moves(node: Node, inputs: tuple[Value, ...], readers: Counter[Value]) -> list[Node]:
     """The moves, a Transpose among them, between a convolution and a Map that reads nothing else but single
-    numbers; none where others read what is between."""
-    moved = [v for v in inputs if v.rank > 0]
+    numbers and numbers of channels; none where others read what is between."""
+    shape = node.outputs[0].shape
+    moved = [v for v in inputs if v.shape == shape and v.constant is None]
     if len(moved) != 1 or node.op.shape is not None or contains(node.op.body, "index"):
         return []
     (value,), found = moved, list[Node]()
+    others = [v for v in inputs if v is not value and v.rank > 0]
     while readers[value] == 1 and value.producer is not None:
         if isinstance(value.producer.op, (Reshape, Transpose)):
             found.insert(0, value.producer)
             (value,) = value.producer.inputs
             continue
         turned = any(isinstance(move.op, Transpose) for move in found)
-        return found if turned and _convolves(value.node) else []
+        if not turned or not _convolves(value.node):
+            return []
+        return found if not others or _are_of_channels(others, value.shape, found) else []
     return []
+
+
+def _are_of_channels(operands: list[Value], images: Shape, moves: list[Node]) -> bool:
+    """Whether operands of images that are moved to images differ between their channels alone."""
+    axis: int | None = 1
+    for move in moves:
+        (before,), after = move.inputs, move.outputs[0].shape
+        if isinstance(move.op, Transpose):
+            axis = move.op.perm.index(axis)
+            continue
+        outer = product(before.shape[:axis])
+        axis = next(
+            (k for k, d in enumerate(after) if d == images[1] and equal(product(after[:k]), outer) is True),
+            None,
+        )
+        if axis is None:
+            return False
+    rank = moves[-1].outputs[0].rank
+    own = [(1,) * (rank - v.rank) + v.shape for v in operands]
+    alone = all(d == 1 or (k == 1 and d == images[1]) for shape in own for k, d in enumerate(shape))
+    return axis == 1 and alone
 
 
 def _sink(rewriter: Rewriter, node: Node, inputs: tuple[Value, ...], moves: list[Node]) -> None:
     """The Map of what is moved, and the moves."""
     (source,) = moves[0].inputs
-    values = rewriter.add(node.op, [v if v.rank == 0 else source for v in inputs], node.origin)
+    shape = node.outputs[0].shape
+
+    def operand(v: Value) -> Value:
+        if v.shape == shape and v.constant is None:
+            return source
+        return v if v.rank == 0 else _shaped_as(rewriter, v, (v.tensor.count, *(1,) * (source.rank - 2)))
+
+    values = rewriter.add(node.op, [operand(v) for v in inputs], node.origin)
     for move in moves:
         rewriter.readers[values[0]] = 1
         names = [v.name for v in node.outputs] if move is moves[-1] else []
@@ -149,6 +181,11 @@ def _beside(rewriter: Rewriter, value: Value, shaped: Value, kept: list[int] | N
         return value
     own = (1,) * (shaped.rank - value.rank) + value.shape
     shape = source.shape if own == shaped.shape else (*own[:2], *(1,) * (source.rank - 2))
+    return _shaped_as(rewriter, value, shape)
+
+
+def _shaped_as(rewriter: Rewriter, value: Value, shape: Shape) -> Value:
+    """A value with other axes."""
     made, constant = value.producer, value.constant
     if made is not None and isinstance(made.op, Reshape) and made.inputs[0].shape == shape:
         return made.inputs[0]

@@ -69,6 +69,20 @@ def test_a_map_of_images_whose_axes_were_split_comes_before_that():
     assert ops(graph) == ["Conv", "Reshape", "Reshape", "Map"]
 
 
+FRAMES = """graph g(%x: float32[b * d, 2, h, 4], %k: float32[3, 2, 1, 1], %c: float32[3, 1, 1, 1]) {
+    %0 = conv(%x, %k) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
+    %1 = reshape(%0) shape=(b, d, 3, h, 4)
+    %2 = transpose(%1) perm=(0, 2, 1, 3, 4)
+    %3 = map(%2, %c) { tanh(add($0, $1)) }
+    return %3
+}"""
+
+
+def test_a_bias_of_moved_volumes_is_added_before_they_move():
+    graph = agrees(clean(sink_reshapes), FRAMES, b=2, d=3, h=5)
+    assert ops(graph) == ["Conv", "Reshape", "Map", "Reshape", "Transpose"]
+
+
 def test_what_differs_along_one_of_the_axes_stays():
     stays(clean(sink_reshapes), VOLUMES.replace("%c, %r)", "%p, %r)"))
 
