@@ -556,5 +556,9 @@ def _power(v: Vectors, node: Expr, args: list[str]) -> str:
     if v.floating and b.floating and b.dtype == v.dtype:
         return vector_math.function(v, "pow", *args)
     wide = v.of("float64")
-    result = vector_math.function(wide, "pow", cast(v, "float64", args[0]), cast(b, "float64", args[1]))
+    powered, result = cast(v, "float64", args[0]), None
+    if exponent.op == "const":
+        result = vector_math.constant_power(wide, powered, float(exponent.value))
+    if result is None:
+        result = vector_math.function(wide, "pow", powered, cast(b, "float64", args[1]))
     return cast(wide, v.dtype if v.floating else base.dtype, result)

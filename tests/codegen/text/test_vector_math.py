@@ -181,6 +181,14 @@ def test_constant_powers(target, exponent):
 
 
 @targets
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_constant_powers_of_integers_are_those_of_floats(target, dtype):
+    x = np.concatenate([np.arange(-40, 41), [1 << 20, -(1 << 30)]]).astype(dtype)
+    for exponent in (2.0, 3.0, -1.0, -2.0, 0.0, 5.0):
+        check_exact(target, [apply("pow", input_(0, dtype), const(exponent, "float32"))], x)
+
+
+@targets
 def test_powers_of_mixed_types(target):
     generator = np.random.default_rng(0)
     base = generator.uniform(-3, 3, 500).astype(np.float32)
