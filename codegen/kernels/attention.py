@@ -12,7 +12,7 @@ that a mask lets any row of a tile see are left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 from ...ir import dims
@@ -438,12 +438,20 @@ class _Attention:
             vectors *= 2
         return vectors
 
+    def chunks(self, height: int) -> Iterator[tuple[int, int]]:
+        """(first column, vectors) of each chunk. A vector that would be left for the last one joins the chunk
+        before it where there are registers for it."""
+        first, left, most = 0, -(-self.shape.extent // self.lanes), self.chunk(height)
+        while left > 0:
+            joined = left == most + 1 and mk.most_rows(self.target, left) >= height
+            vectors = left if joined else min(most, left)
+            yield first, vectors
+            first, left = first + vectors * self.lanes, left - vectors
+
     def values(self, f: Function, height: int) -> None:
         """out = (out * correction + weights V) * normaliser, a chunk of columns at a time."""
         extent, row_step = self.shape.extent, self.word(self.shape.row_steps[V])
-        chunk = self.chunk(height)
-        for first in range(0, extent, chunk * self.lanes):
-            vectors = min(chunk, -(-(extent - first) // self.lanes))
+        for first, vectors in self.chunks(height):
             tile = self.tile(height, vectors)
             columns = min(extent - first, tile.columns)
             rows = mk.strided_rows(f, "%weights", self.weights_row, height, SIZE)
@@ -461,7 +469,7 @@ class _Attention:
                 rows,
                 Panel(f.offset("%v", first * SIZE), row_step, columns, ahead),
                 self.count,
-                chains=mk.chains_for(self.target, height, chunk),
+                chains=mk.chains_for(self.target, height, self.chunk(height)),
             )
             v = Vectors(f, FLOAT, self.lanes)
             scaled = []

@@ -106,6 +106,14 @@ def test_any_depth(target, depth, extent, queries):
 
 
 @RUNNABLE
+@pytest.mark.parametrize("extent", [20, 40, 72])
+@pytest.mark.parametrize("queries", [4, 20])
+def test_the_last_vector_of_a_row_joins_those_before_it(target, extent, queries):
+    Case(queries, 300, 16, extent, batch=(1, 2)).check(target)
+    Case(queries, 600, 16, extent, batch=(1, 2)).check(target)
+
+
+@RUNNABLE
 @pytest.mark.parametrize(
     "forms",
     [
