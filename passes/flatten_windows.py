@@ -214,9 +214,9 @@ class _Writer:
     def _direct(self, op: Conv, axis: int) -> Value:
         x, w = self.inputs
         at, taps, count = 2 + axis, dims.number(w.shape[2 + axis]), self.shape[2 + axis]
-        x = self._padded(x, at, op.pads[axis], op.pads[axis + AXES], op.zero)
+        around = op.pads[axis], op.pads[axis + AXES], op.zero
         starts = [k * op.dilations[axis] for k in range(taps)]
-        x = self._images(x, at, starts, count, op.strides[axis])
+        x = self._images(x, at, starts, count, op.strides[axis], around)
         order = [0, at, 1, *(a for a in range(2, 2 + AXES) if a != at)]
         w = self.add(Transpose(tuple(order)), w)
         w = self.add(Reshape((w.shape[0], taps * w.shape[2], *w.shape[3:])), w)
@@ -231,8 +231,8 @@ class _Writer:
         size, kernel, length = x.shape[at], dims.number(w.shape[at]), self.shape[at]
         taps = -(-kernel // stride)
         count = dims.ceil_divide(length + before, stride)
-        x = self._padded(x, at, taps - 1, dims.maximum(count - size, 0), 0)
-        x = self._images(x, at, [taps - 1 - t for t in range(taps)], count, 1)
+        around = taps - 1, dims.maximum(count - size, 0), 0
+        x = self._images(x, at, [taps - 1 - t for t in range(taps)], count, 1, around)
         w = self._padded(w, at, 0, stride * taps - kernel, 0)
         rest = [a for a in range(2, 2 + AXES) if a != at]
         w = self.add(Transpose((0, 1, at, *rest)), w)
@@ -261,18 +261,32 @@ class _Writer:
         scalar = Value(TensorType(x.dtype, ()), "", zero)
         return self.add(Pad("constant", along(before), along(after)), x, scalar)
 
-    def _images(self, x: Value, axis: int, starts: Sequence[int], count: Dimension, stride: int) -> Value:
-        """Places along an axis as images; the slices from `starts` on are channels, a group's together. The
-        axis comes first, so that slices are parts of memory, and next to what moved it back before."""
+    def _images(
+        self,
+        x: Value,
+        axis: int,
+        starts: Sequence[int],
+        count: Dimension,
+        stride: int,
+        around: tuple[Dimension, Dimension, int],
+    ) -> Value:
+        """Places along an axis as images; the slices from `starts` on are channels, a group's together.
+        `around`: what comes before and after. The axis comes first, next to what moved it back before, so
+        that slices are parts of memory; of a single volume places are images from the beginning."""
         groups = self.node.op.groups
         x = self.add(Transpose(_moved(axis, 1)), x)
         n, length, c, *sizes = x.shape
+        first = 1
         if groups > 1:
             x = self.add(Reshape((n, length, groups, dims.number(c) // groups, *sizes)), x)
-        cut = (n, count, *x.shape[2:])
-        steps = tuple(stride if a == 1 else 1 for a in range(x.rank))
+        elif n == 1:
+            x, first = self.add(Reshape((length, c, *sizes)), x), 0
+        x = self._padded(x, first, *around)
+        cut = tuple(count if a == first else size for a, size in enumerate(x.shape))
+        steps = tuple(stride if a == first else 1 for a in range(x.rank))
         parts = [
-            self.add(Slice(tuple(k if a == 1 else 0 for a in range(x.rank)), cut, steps), x) for k in starts
+            self.add(Slice(tuple(k if a == first else 0 for a in range(x.rank)), cut, steps), x)
+            for k in starts
         ]
         x = self.add(Concat(x.rank - 3), *parts) if len(parts) > 1 else parts[0]
         return self.add(Reshape((n * count, c * len(starts), *sizes)), x)

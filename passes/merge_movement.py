@@ -2,6 +2,7 @@
 
 concat(concat(%x, %y), %z)                      →   concat(%x, %y, %z)
 transpose(transpose(%x))                        →   transpose(%x)
+reshape(reshape(%x))                            →   reshape(%x)
 transpose(%x: [1, n, 8]) perm=(1, 0, 2)         →   reshape(%x) shape=(n, 1, 8)
 reshape(transpose(%x: [n, hw, c])) [n, c, h, w]  →   transpose(reshape(%x) [n, h, w, c])
 transpose(reshape(%x: [n, c, h, w]) [n, c, hw])  →   reshape(transpose(%x))
@@ -39,6 +40,9 @@ def merge_movement(graph: Graph) -> Graph:
             rewriter.copy(node)
             continue
         (*before, op), inputs = merged
+        if isinstance(node.op, Reshape) and not before and inputs[0].type == node.outputs[0].type:
+            rewriter.replace(node.outputs, inputs)
+            continue
         for first in before:
             inputs = rewriter.add(first, inputs, node.origin)
         outputs = rewriter.add(op, inputs, node.origin, [node.outputs[0].name])
@@ -70,6 +74,8 @@ def _merged(
             return ([node.op], parts) if len(inputs) < len(parts) <= MAX_PARTS else None
         case Transpose(perm):
             return _transposed(inputs[0], perm, node.outputs[0].shape)
+        case Reshape(shape) if (made := inputs[0].producer) is not None and isinstance(made.op, Reshape):
+            return [Reshape(shape)], made.inputs
         case Reshape(shape) if readers[inputs[0]] == 1:
             return _split_before(inputs[0], shape)
         case Slice(starts, sizes, steps):

@@ -1,7 +1,7 @@
 """merge_movement: movement that moves nothing vanishes, and two moves in a row become one."""
 
 import pytest
-from support.pass_text import agrees, becomes, clean, stays
+from support.pass_text import agrees, becomes, clean, ops, stays
 
 from onnxc.passes.merge_movement import MAX_PARTS, merge_movement
 
@@ -296,3 +296,15 @@ def test_axes_of_size_1_are_no_reason_to_move_others():
         return %1
     }""",
     )
+
+
+def test_reshapes_that_follow_each_other_are_one_or_none():
+    text = """graph g(%x: float32[a, b, 4]) {
+        %0 = reshape(%x) shape=(a, 4 * b)
+        %1 = reshape(%0) shape=(a * b, 4)
+        %2 = reshape(%0) shape=(a, b, 4)
+        %3 = map(%2) { exp($0) }
+        return %1, %3
+    }"""
+    graph = agrees(clean(merge_movement), text, a=2, b=3)
+    assert ops(graph) == ["Reshape", "Map"]
