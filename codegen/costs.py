@@ -135,7 +135,7 @@ PACKING = 2.5  # by a step that packs a matrix: read along columns, written, rea
 TRANSPOSED = 2.0  # times the time of a copy
 
 # Parts.
-PART_NS = 2000.0  # a part should take that long, or handing it out costs more than it gains
+PART_NS = 1000.0  # a part should take that long, half of the shortest piece that a thread gets of a step
 MOST_PARTS = 128  # that a step needs: two for each of 64 threads
 
 
