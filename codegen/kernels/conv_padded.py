@@ -25,7 +25,7 @@ from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add
 from ..tiles.panel import Panel
 from ..tiles.panels import PanelTiling, panel_tilings, panels_of
 from . import conv
-from .conv import ConvPlan, emit_plan, is_plain, plan_of, tile_estimate, window
+from .conv import ConvPlan, dense_images, emit_plan, is_plain, plan_of, tile_estimate, window
 
 SHARE = 0.8  # of all pixels' taps that reach the image, at most
 
@@ -71,12 +71,14 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     outputs = dims.number(node.outputs[0].shape[1])
     for tiling, times in panel_tilings(target, outputs, target.block, node.op.accumulate):
         rows, columns = tile_shape(node, axes, target, tiling)
-        halo = axes[0].over(rows), axes[1].over(columns)
+        halo, rank = (axes[0].over(rows), axes[1].over(columns)), len(node.op.strides)
+        if dense_images(node)[2] != window(node):
+            halo = halo[::-1]
         yield Offer(
             estimate(node, axes, target, tiling, (rows, columns)) * times,
             tiling,
-            (halo_layout(halo, target.block, 2), None, *operands),
-            without_halo(target.block, 2),
+            (halo_layout(halo, target.block, rank), None, *operands),
+            without_halo(target.block, rank),
             (1, *packed_operands(node)),
         )
 
@@ -84,7 +86,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
 def _is_taken(node: Node) -> TypeGuard[Node[Conv]]:
     """Whether a node is an ungrouped convolution of images of known sizes, with constant weights."""
     op = node.op
-    if not isinstance(op, Conv) or op.transposed or op.groups != 1 or len(op.strides) != 2:
+    if not isinstance(op, Conv) or op.transposed or op.groups != 1 or len(op.strides) > 2:
         return False
     sizes = (*node.inputs[0].shape[1:], *node.outputs[0].shape[1:], *op.pads)
     return all(isinstance(size, int) for size in sizes) and node.inputs[1].constant is not None
@@ -93,13 +95,14 @@ def _is_taken(node: Node) -> TypeGuard[Node[Conv]]:
 def _axes(node: Node) -> tuple[Taps, Taps] | None:
     if not _is_taken(node):
         return None
-    win, x, out = window(node), node.inputs[0].shape[2:], node.outputs[0].shape[2:]
-    if min(dims.numbers((*x, *out, *win.kernel))) < 1 or win.taps == 1 or min(dims.numbers(out)) < 2:
+    image, result, win = dense_images(node)
+    x, out = (dims.numbers((i.height, i.width)) for i in (image, result))
+    if min(*x, *out, *win.kernel) < 1 or win.taps == 1 or max(out) < 2:
         return None
-    if win.dilations == (1, 1) and all(k <= size for k, size in zip(win.kernel, dims.numbers(x))):
+    if win.dilations == (1, 1) and all(k <= size for k, size in zip(win.kernel, x)):
         return None  # others fetch weights ahead
     rows, columns = (
-        Taps(win.kernel[a], win.strides[a], win.dilations[a], *dims.numbers((win.before[a], x[a], out[a])))
+        Taps(win.kernel[a], win.strides[a], win.dilations[a], dims.number(win.before[a]), x[a], out[a])
         for a in (0, 1)
     )
     return rows, columns
@@ -116,7 +119,7 @@ def used_share(node: Node) -> float:
 def tile_shape(
     node: Node[Conv], axes: tuple[Taps, Taps], target: Target, tiling: PanelTiling
 ) -> tuple[int, int]:
-    """The (rows, columns) of tiles that take the least time."""
+    """The (rows, columns) of tiles that take the least time, of a column that is turned."""
     height, width = (taps.length for taps in axes)
     most = most_rows(target, tiling.vectors * target.registers(node.op.accumulate, target.block))
     heights = [r for r in range(1, most + 1) if height % r == 0]
@@ -226,6 +229,8 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
     axes, plan = _axes(node), plan_of(node, target, choice.tiling)
     assert axes is not None
     rows, columns = tile_shape(node, axes, target, choice.tiling)
+    if plan.window != dense_images(node)[2]:  # a column with a border, which is no row
+        axes, rows, columns = axes[::-1], 1, 1
     known = {f.name: getattr(plan, f.name) for f in fields(ConvPlan)}
     known |= {"rows": rows, "widths": (columns,), "fetched": False}
     return emit_plan(PaddedPlan(**known, axes=axes), target, choice.cost)

@@ -2,7 +2,7 @@
 
 import pytest
 from support import harness
-from support.blocked_cases import bias, check, choices, convolution, relu_of_bias
+from support.blocked_cases import bias, check, choices, convolution, random, relu_of_bias
 from support.guarded import guarded
 
 from onnxc.codegen.kernels import conv_padded
@@ -36,6 +36,18 @@ def test_windows_larger_than_their_image_with_strides_and_any_padding(target):
     check(convolution((1, 16, 3, 4), (24, 16, 7, 5), 1, (3, 2, 3, 2)), conv_padded, target)
     check(convolution((1, 20, 8, 7), (17, 20, 3, 3), 2, (6, 5, 4, 7), 4), conv_padded, target, 1)
     check(convolution((1, 5, 2, 5), (8, 5, 3, 3), 1, 2, 1), conv_padded, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("output_halo", [0, 1])
+def test_sequences_and_columns_that_are_shorter_than_windows(target, output_halo):
+    epilogue, extra = relu_of_bias(), [bias(24)]
+    row = [(random(24, 1, seed=7), True)]
+    case = convolution((2, 35, 11), (24, 35, 40), 1, (20, 19), epilogue=epilogue, extra=row)
+    check(case, conv_padded, target, output_halo=output_halo)
+    case = convolution((2, 20, 16, 1), (24, 20, 64, 1), 1, (31, 0, 32, 0), epilogue=epilogue, extra=extra)
+    check(case, conv_padded, target, output_halo=output_halo)
+    check(convolution((1, 16, 1, 9), (24, 16, 3, 5), 2, (3, 6, 3, 6), 3), conv_padded, target, 0, output_halo)
 
 
 def test_a_tile_uses_the_taps_that_reach_the_image_from_any_of_its_pixels():
