@@ -7,6 +7,7 @@ A window that moves s pixels at a time is the sum of s*s windows of ceil(r / s),
 image: every s-th row and column from another one on. One that is long along one axis and 1 along the other is
 the sum of several, one behind the other, each over the image from another row or column on. Where taps of a
 single row lie d apart, it becomes rows of d pixels, along whose columns they are neighbours.
+Other dilated windows make an image of its own of every d-th row and column of the result.
 
     a group of pieces:   V[i] = B' x B        t*t matrices [tile][block of channels][piece][channel]
     for each panel:      U[i] = G w G'        t*t matrices [channels][vectors * lanes], a chunk at a time
@@ -47,7 +48,17 @@ from ..tiles.run_packing import packed_by_run, packing_estimate
 from ..tiles.stored_panel import stored_halves
 from ..tiles.winograd_arithmetic import Arithmetic, of_bytes, of_numbers
 from ..tiles.winograd_functions import emit_join, emit_multiply, emit_spread, emit_weights
-from ..tiles.winograd_plan import Bands, CutWindow, Tiling, WinogradPlan, phases_of, piece_of, sides_of
+from ..tiles.winograd_plan import (
+    Bands,
+    CutWindow,
+    Tiling,
+    WinogradPlan,
+    apart_of,
+    lengths_of,
+    phases_of,
+    piece_of,
+    sides_of,
+)
 from .conv import is_plain, is_summed, padded_layout, window
 from .conv_grouped import spread_groups
 
@@ -67,7 +78,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
         return
     x, out, win = node.inputs[0].tensor, node.outputs[0].tensor, _window(node)
     halo, block, rank = window(node).halo, target.block, x.rank - 2
-    if win.dilations != (1, 1) or (win.strides != (1, 1) and not _has_phases(node)):
+    if win.strides != (1, 1) and not _has_phases(node):
         return
     grouped, (channels, outputs) = node.op.groups > 1, dims.numbers((x.shape[1], out.shape[1]))
     if halo is None or min(channels, outputs) // node.op.groups < FEW_CHANNELS:
@@ -103,8 +114,8 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
 
 def _has_phases(node: Node[Conv]) -> bool:
     """Whether a strided window may be split into its phases, or a long one cut: packing does it."""
-    constant = node.inputs[1].constant is not None
-    return constant and node.op.groups == 1 and dtypes.is_float(node.op.accumulate)
+    constant, together = node.inputs[1].constant is not None, _window(node).dilations == (1, 1)
+    return constant and together and node.op.groups == 1 and dtypes.is_float(node.op.accumulate)
 
 
 def folded(node: Node[Conv]) -> int:
@@ -175,11 +186,16 @@ def wide_enough(node: Node[Conv], halo: tuple[int, int], win: CutWindow, t: int)
     has fewer taps, read nothing behind it."""
     out, fold = node.outputs[0].tensor, folded(node)
     height, width = (max(1, dims.bounds(size)[0] or 0) for size in plane_axes(out.shape[2:], 1))
-    sizes = (height, width) if fold == 1 else (width // fold, fold)
-    axes = zip(piece_of(win, t), sizes, win.strides, sides_of(win), phases_of(win), win.kernel, strict=True)
+    sizes = lengths_of(win, (height, width)) if fold == 1 else (width // fold, fold)
+    axes = zip(
+        *(piece_of(win, t), sizes, win.strides, apart_of(win), sides_of(win), phases_of(win), win.kernel),
+        strict=True,
+    )
     rows, columns = (
-        step * max(0, m - size) + (side * phases if win.split > 1 else step * (side - 1) + phases) - taps
-        for m, size, step, side, phases, taps in axes
+        step * apart * max(0, m - size)
+        + (side * phases if win.split > 1 else step * (side - 1) + phases)
+        + (apart - 1 - taps)
+        for m, size, step, apart, side, phases, taps in axes
     )
     return (halo[0] + rows, halo[1] + columns) if fold == 1 else (halo[0], halo[1] + fold * rows)
 
@@ -237,8 +253,9 @@ def _pieces(node: Node[Conv], win: CutWindow, t: int) -> int:
     height, width = plane_axes(out.shape[2:], 1)
     if fold > 1:
         height, width = dims.ceil_divide(width, fold), fold
-    sizes = zip((height, width), piece_of(win, t))
-    return dims.typical(out.shape[0] * dims.product(dims.ceil_divide(size, m) for size, m in sizes))
+    sizes = zip(lengths_of(win, (height, width)), piece_of(win, t))
+    along = (dims.ceil_divide(size, m) for size, m in sizes)
+    return dims.typical(out.shape[0] * dims.product((*along, *apart_of(win))))
 
 
 def products_share(node: Node[Conv], tiling: Tiling) -> float:
@@ -554,6 +571,7 @@ def emit_results(f: KernelFunction, plan: WinogradPlan, kind: Panels, block: str
             f"i64 {above}",
             f"i64 {left}",
             *(f"i64 {word}" for word in plan.below(f, y, x)),
+            *(f"i64 {end}" for end in plan.ends(f, y, x)),
             *plan.epilogue.arguments(f, share.n, block, y, x),
         ]
         f.statement(f"call void @{ENTRY}.join{kind.vectors}({', '.join(words)})")

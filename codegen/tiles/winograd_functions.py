@@ -15,7 +15,7 @@ from ...ir import dtypes
 from ..kernel import KernelFunction, KernelText
 from ..text.emitter import ENTRY
 from ..text.vectors import Vectors
-from .blocked import Folded
+from .blocked import Folded, lattice
 from .blocked_epilogue import Finish
 from .microkernel import Tile, load_tile, store_tile
 from .panel import LINE, Ahead, Panel, load_widened
@@ -99,11 +99,15 @@ def emit_join(k: KernelText, plan: WinogradPlan, kind: Panels) -> None:
         "i64 %above",
         "i64 %left",
         *["i64 %below"] * isinstance(plan.out, Folded),
+        *(f"i64 {name}" for name in plan.end_names),
         *plan.epilogue.parameters,
     ]
     with _function(k, f"join{kind.vectors}", parameters) as f:
         whole, start = Vectors(f, plan.dtype, plan.block), plan.epilogue.start(f, kind.vectors)
-        done = Finish(plan.epilogue, f, plan.out, kind.vectors, plan.size_of_piece)
+        epilogue, out = plan.epilogue, plan.out
+        if plan.end_names:
+            epilogue, out = epilogue.on_lattice((0, 0), plan.apart), lattice(out, (0, 0), plan.apart)
+        done = Finish(epilogue, f, out, kind.vectors, plan.size_of_piece)
         for j in range(kind.vectors):
             bias = [start[j] if plan.arithmetic.dot is None else "zeroinitializer"] * len(plan.parts)
             if len(bias) == 2 and start[j] != "zeroinitializer":

@@ -69,6 +69,19 @@ def phases_of(window: CutWindow) -> tuple[int, int]:
     return rows, columns
 
 
+def apart_of(window: CutWindow) -> tuple[int, int]:
+    """How far neighbours in a piece lie from each other along either axis."""
+    rows, columns = (d if side > 1 else 1 for d, side in zip(window.dilations, window.kernel))
+    return rows, columns
+
+
+def lengths_of(window: CutWindow, sizes: Sequence[Dimension]) -> tuple[Dimension, Dimension]:
+    """Rows and columns of the largest of the images that a dilated window makes of one of these sizes: of
+    every d-th pixel."""
+    rows, columns = (dims.ceil_divide(size, d) for size, d in zip(sizes, apart_of(window), strict=True))
+    return rows, columns
+
+
 def piece_of(window: CutWindow, points: int) -> tuple[int, int]:
     """Rows and columns of a piece: one where the window has one."""
     rows, columns = (points - side + 1 if side > 1 else 1 for side in sides_of(window))
@@ -120,9 +133,11 @@ class WinogradPlan:
         self.grouped = self.convolved > 1
         self.kinds = panels_of(self.out.channels, self.block, tiling.vectors)
         self.widest, self.rows, self.kept = tiling.vectors, tiling.rows, tiling.kept
-        height, width = self.size_of_piece
-        self.columns = dims.ceil_divide(self.out.width, width)
-        self.pieces = dims.ceil_divide(self.out.height, height) * self.columns
+        self.apart = apart_of(window)
+        self.lengths = lengths_of(window, (self.out.height, self.out.width))
+        self.along = tuple(dims.ceil_divide(n, m) for n, m in zip(self.lengths, self.size_of_piece))
+        self.columns = self.along[1] * self.apart[1]
+        self.pieces = self.along[0] * self.apart[0] * self.columns
         self.piece = self.blocks * self.pixel  # bytes of a piece in one of the matrices V
         self.groups = self._groups(tiling.pieces)
         most = self.counts[-1]
@@ -357,14 +372,32 @@ class WinogradPlan:
             y = f.maximum(0, f.minimum(wanted, f.sub(self.out.rows_of(f, x), self.size_of_piece[0])))
             return y, x, f.sub(wanted, y), "0"
         found = []
-        sizes = zip((self.out.height, self.out.width), self.size_of_piece)
-        for index, (size, m) in zip(f.divide(piece, f.size(self.columns)), sizes):
+        axes = zip(self.along, self.lengths, self.size_of_piece, self.apart)
+        for index, (along, length, m, apart) in zip(f.divide(piece, f.size(self.columns)), axes):
+            first, index = ("0", index) if apart == 1 else f.divide(index, f.size(along))
             start = wanted = f.mul(index, m)
-            if size % m != 0:
-                start = f.maximum(0, f.minimum(wanted, f.size(size - m)))
-            found.append((start, "0" if start == wanted else f.sub(wanted, start)))
+            if length % m != 0:
+                start = f.maximum(0, f.minimum(wanted, f.size(length - m)))
+            before = "0" if start == wanted else f.sub(wanted, start)
+            found.append((f.add(first, f.mul(start, apart)), before))
         (y, above), (x, left) = found
         return y, x, above, left
+
+    def ends(self, f: KernelFunction, y: str, x: str) -> list[str]:
+        """Behind which of its rows and columns the piece at (y, x) is outside the image, where it may be."""
+        found = []
+        for size, at, m, apart in zip(
+            (self.out.height, self.out.width), (y, x), self.size_of_piece, self.apart
+        ):
+            if apart > 1:
+                left, _ = f.divide(f.add(f.sub(f.size(size), at), apart - 1), apart)
+                found.append(f.minimum(left, m))
+        return found
+
+    @property
+    def end_names(self) -> list[str]:
+        """What a function gets of `ends`."""
+        return [name for name, apart in zip(("%bottom", "%right"), self.apart) if apart > 1]
 
     def phase(self, f: Function, block: str) -> tuple[str, tuple[str, str]]:
         """The block of the image's channels of a block of all phases', and the row and the column with which
@@ -379,16 +412,16 @@ class WinogradPlan:
 
     @property
     def steps(self) -> tuple[Dimension, Dimension]:
-        """Bytes from a (row, pixel) of a phase to the next."""
+        """Bytes from a (row, pixel) of a piece to the next."""
         (down, across), (row, pixel) = self.strides, self.x.steps
-        return down * row, across * pixel
+        return down * self.apart[0] * row, across * self.apart[1] * pixel
 
     def tap(self, f: KernelFunction, image: str, y: str, x: str, phase: tuple[str, str]) -> str:
         """The first input that the output (y, x) reads of a phase."""
-        before, (row, pixel) = self.window.before, self.steps
+        before, (down, across), (row, pixel) = self.window.before, self.strides, self.x.steps
         start = self.x.origin - before[0] * self.x.row - before[1] * self.x.pixel
         first = f.add(f.mul(phase[0], f.size(self.x.row)), f.mul(phase[1], self.x.pixel))
-        at = f.add(f.mul(y, f.size(row)), f.mul(x, f.size(pixel)))
+        at = f.add(f.mul(y, f.size(down * row)), f.mul(x, f.size(across * pixel)))
         return f.offset(image, f.add(f.add(f.size(start), first), at))
 
     def below(self, f: KernelFunction, y: str, x: str) -> list[str]:
@@ -402,9 +435,9 @@ class WinogradPlan:
         if isinstance(self.out, Folded):
             return ("%above", "%below"), ("0", "1")
         rows, columns = (
-            ("0" if size % m == 0 else first, f.size(dims.minimum(m, size)))
-            for first, size, m in zip(
-                ("%above", "%left"), (self.out.height, self.out.width), self.size_of_piece
+            ("0" if length % m == 0 else first, f.size(dims.minimum(m, length)) if apart == 1 else end)
+            for first, end, length, m, apart in zip(
+                ("%above", "%left"), ("%bottom", "%right"), self.lengths, self.size_of_piece, self.apart
             )
         )
         return rows, columns

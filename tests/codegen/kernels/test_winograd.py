@@ -141,6 +141,44 @@ def test_strided_windows_of_many_channels_halves_and_double_precision(target):
     check(case, winograd, target, tolerance=1e-13)
 
 
+DILATED = [
+    ((3, 3), 2, (12, 16), 2),
+    ((3, 3), 3, (13, 11), 3),
+    ((5, 5), (2, 1), (9, 14), (4, 2, 4, 2)),
+    ((1, 3), 4, (5, 21), (0, 4, 0, 4)),
+]
+
+
+@TARGETS
+@pytest.mark.parametrize("window, dilations, size, pads", DILATED, ids=str)
+def test_dilated_windows_are_those_of_images_of_every_so_many_pixels(target, window, dilations, size, pads):
+    case = convolution((2, 20, *size), (24, 20, *window), dilations=dilations, pads=pads)
+    check(case, winograd, target, output_halo=1, wider=1, tolerance=TOLERANCE)
+    same_bits_in_any_cut(case, winograd, target)
+
+
+@SHORTER
+@TARGETS
+@pytest.mark.parametrize("size", [(1, 1, 2), (2, 7, 12), (0, 5, 5)], ids=str)
+def test_dilated_windows_over_images_of_sizes_that_only_the_run_knows(target, size):
+    n, height, width = size
+    unknown = symbols("n", 32, "h", "w")
+    case = convolution((n, 32, height, width), (40, 32, 3, 3), dilations=2, pads=2, symbolic=unknown)
+    check(case, winograd, target, output_halo=1, tolerance=TOLERANCE)
+
+
+@SHORTER
+@TARGETS
+def test_dilated_windows_in_groups_and_with_epilogues(target):
+    case = convolution((1, 48, 9, 10), (40, 24, 3, 3), dilations=2, pads=2, groups=2)
+    check(case, winograd, target, tolerance=TOLERANCE)
+    total = input_(0, "float32") + input_(1, "float32") + input_(2, "float32")
+    extra = [channels_to(40), (random(1, 40, 9, 11, seed=8), False)]
+    for body in (total.maximum(0.0), total * sigmoid(total)):
+        case = convolution((1, 16, 9, 11), (40, 16, 3, 3), dilations=3, pads=3, epilogue=body, extra=extra)
+        check(case, winograd, target, tolerance=TOLERANCE)
+
+
 # Windows along one axis --------------------------------------------------------------------------
 
 
@@ -379,23 +417,21 @@ def test_residuals_and_long_activations_reach_every_pixel_once(target, size):
     [
         convolution((1, 32, 9, 9), (32, 16, 3, 3), groups=2, strides=2, pads=1),
         convolution((1, 32, 9, 9), (32, 32, 2, 2), strides=2),
-        convolution((1, 32, 9, 9), (32, 32, 3, 3), dilations=2, pads=2),
+        convolution((1, 32, 9, 9), (32, 32, 3, 3), strides=2, dilations=2, pads=2),
         convolution((1, 32, 9, 9), (32, 8, 3, 3), groups=4, pads=1),
         convolution((1, 32, 9, 9), (32, 32, 8, 8), pads=3),
         convolution((1, 32, 9), (32, 32, 1)),
         convolution((1, 64, 20), (32, 32, 9), pads=4, groups=2),
-        convolution((1, 32, 9, 9), (32, 32, 1, 3), dilations=2),
         convolution((1, 3, 9, 9), (32, 3, 3, 3), pads=1),
     ],
     ids=[
         "strides of groups",
         "strides of the window",
-        "dilations",
+        "strides and dilations",
         "narrow groups",
         "8x8",
         "1",
         "9 in groups",
-        "rows",
         "three channels",
     ],
 )

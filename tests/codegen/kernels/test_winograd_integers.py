@@ -77,6 +77,12 @@ def test_images_of_any_size(target, size):
 
 
 @WITH_DOTS
+@pytest.mark.parametrize("size", [(1, 9), (8, 12), (7, 13)], ids=str)
+def test_dilated_windows(target, size):
+    exact(integers((1, 20, *size), (24, 20, 3, 3), dilations=2, pads=2, zero=9), target, output_halo=1)
+
+
+@WITH_DOTS
 @pytest.mark.parametrize("channels", [(16, 17), (17, 16), (33, 70), (64, 32)], ids=str)
 def test_any_channels(target, channels):
     inputs, outputs = channels
