@@ -267,9 +267,17 @@ class _Selection:
                     if seen_as:  # with the border that both have
                         layout = _seen(_seen(layout, value, node.inputs[0]), node.inputs[0], value)
                 outputs.append(_stored(value, layout))
-            wanted = (_seen(_layout(outputs[0]), outputs[0], node.inputs[0]),) if seen_as else _wanted(node)
+            wanted, exact = _wanted(node), seen_as
+            if seen_as:
+                wanted = (_seen(_layout(outputs[0]), outputs[0], node.inputs[0]),)
+            elif (
+                node.choice is None
+                and isinstance(node.op, (Slice, Concat))
+                and _layout(outputs[0]) is not None
+            ):
+                wanted, exact = (_layout(outputs[0]),) * len(node.inputs), True  # what is seen may have less
             inputs = tuple(
-                as_wanted(v, w, k in packed and v.constant is not None, seen_as)
+                as_wanted(v, w, k in packed and v.constant is not None, exact)
                 for k, (v, w) in enumerate(zip(node.inputs, wanted))
             )
             if _is_join(node):

@@ -135,6 +135,21 @@ def test_a_border_that_only_one_of_two_views_can_have_takes_a_copy():
     assert p.values["b"].type.layout.halo == (0, 0, 1)
 
 
+def test_a_part_of_a_reshaped_image_has_a_border_of_its_own():
+    p = Planned("""graph g(%x: float32[1, 16, 12, 5]) {
+        %w = constant float32[16, 16, 1, 1] splat 0.5
+        %k = constant float32[8, 8, 3, 3] splat 0.5
+        %a = conv(%x, %w) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
+        %b = reshape(%a) shape=(1, 16, 6, 10)
+        %c = slice(%b) starts=(0, 8, 0, 0) sizes=(1, 8, 6, 10) steps=(1, 1, 1, 1)
+        %d = conv(%c, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
+        %e = reduce(%d) kind=sum axes=(2, 3)
+        return %e
+    }""")
+    assert p.values["c"].type.layout.halo == (1, 1)
+    assert apart(p, "a", "c")
+
+
 def test_a_blocked_value_is_never_an_output():
     p = Planned("""graph g(%x: float32[1, 256, 1, 1]) {
         %w = constant float32[512, 256, 1, 1] splat 0.5
