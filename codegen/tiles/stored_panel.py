@@ -267,8 +267,8 @@ class _Reader:
 
     def begun(self, block: str, stream: bool) -> None:
         """Begins a block: fetches behind its scales and zero points as behind its elements (`group`), where
-        they are more than processors find by themselves in between: of a fifth of all lines a Zen 5 core
-        then reads 44 bytes a nanosecond for 32, but of a ninth 40 for 46."""
+        they are more than processors find by themselves in between: a core that reads 44 bytes a nanosecond
+        for 32 where they are a fifth of all lines reads 40 for 46 where they are a ninth."""
         nbytes = self.form.parameter_bytes(self.width)
         if stream and BESIDE * nbytes > self.form.block_bytes(self.width):
             self.fetched(block, nbytes)
