@@ -5,8 +5,10 @@
  * since each line that moves from core to core takes 0.1 microseconds and more: the caller
  * writes POSTED, the worker RUNNING and, when done, IDLE. What a worker has not begun when the caller
  * is through with its own share, the caller takes back and does. Who waits for a word spins for 50
- * microseconds and then sleeps on it (a futex; elsewhere a condition variable). Threads start with
- * the first region, block all signals, and are started anew in the child of a fork. */
+ * microseconds and then sleeps on a word of its own (a futex; elsewhere a condition variable), which says that
+ * it sleeps until another thread wakes it: not on the word that it waits for, which may have had another value
+ * and have its old one again before it is asleep. Threads start with the first region, block all signals, and
+ * are started anew in the child of a fork. */
 
 enum { ONNXC_IDLE, ONNXC_POSTED, ONNXC_RUNNING, ONNXC_STOP };
 enum { ONNXC_MAX_THREADS = 256, ONNXC_SPIN_NS = 50000 };
@@ -25,8 +27,8 @@ typedef struct onnxc_job {
 
 typedef struct onnxc_worker {
     atomic_uint state;
-    atomic_int worker_sleeps;
-    atomic_int caller_sleeps;
+    atomic_uint worker_sleeps;
+    atomic_uint caller_sleeps;
     int32_t index;
     onnxc_job job;
     pthread_t thread;
@@ -102,18 +104,18 @@ static bool onnxc_spin_while(atomic_uint *word, unsigned value) {
     }
 }
 
-static void onnxc_wait_while(atomic_uint *word, unsigned value, atomic_int *sleeps) {
+static void onnxc_wait_while(atomic_uint *word, unsigned value, atomic_uint *sleeps) {
     while (!onnxc_spin_while(word, value)) { /* it also spins when it was woken for what is done by now */
         atomic_store(sleeps, 1); /* before the word is read again: whoever writes it sees this */
-        if (atomic_load(word) == value) onnxc_sleep_on(word, value);
+        if (atomic_load(word) == value) onnxc_sleep_on(sleeps, 1);
         atomic_store(sleeps, 0);
     }
 }
 
 /* Who sleeps is woken once, however often the word is written until it has got up. */
-static void onnxc_post(atomic_uint *word, unsigned value, atomic_int *sleeps) {
+static void onnxc_post(atomic_uint *word, unsigned value, atomic_uint *sleeps) {
     atomic_store(word, value);
-    if (atomic_load(sleeps) && atomic_exchange(sleeps, 0)) onnxc_wake(word);
+    if (atomic_load(sleeps) && atomic_exchange(sleeps, 0)) onnxc_wake(sleeps);
 }
 
 /* Thread t takes indices t, t + threads, ...: one each unless threads could not be started. */

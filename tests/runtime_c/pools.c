@@ -2,8 +2,15 @@
  *
  * Callers share a pool; each runs steps of a context of its own, cut into pieces or not, some of which fail, and
  * now and then waits for longer than workers spin. Every part must have been run once, and of the failing ones the
- * lowest be told. `pools wake` prints whether workers were started: for steps that together are shorter than waking
+ * lowest be told. `pools end` ends pools whose workers were posted something, and had it taken back, between their
+ * decision to sleep and their sleep. `pools wake` prints whether workers were started: for steps that together are shorter than waking
  * takes, for such that are not, and for one that is not. */
+#include <linux/futex.h>
+#include <unistd.h>
+
+enum { LATE_US = 300 }; /* how long it takes a thread here to fall asleep */
+#undef FUTEX_WAIT_PRIVATE
+#define FUTEX_WAIT_PRIVATE (usleep(LATE_US), FUTEX_WAIT | FUTEX_PRIVATE_FLAG)
 #include "runtime.c"
 
 enum { PARTS = 64 };
@@ -76,7 +83,27 @@ static int started(int steps, int64_t work_ns) {
     return found;
 }
 
+static void end_after_what_was_taken_back(void) {
+    int64_t counts[PARTS] = {0};
+    const uint64_t args[] = {(uint64_t)counts, PARTS};
+    onnxc_context context;
+    ONNXC_SYMBOL(pool_create)(threads, &pool);
+    prepare(&context);
+    onnxc_parallel(&context, count, args, PARTS, (int64_t)1 << 30, 0);
+    usleep(ONNXC_SPIN_NS / 1000 + LATE_US / 2);
+    onnxc_parallel(&context, count, args, PARTS, (int64_t)1 << 30, 0);
+    usleep(2 * LATE_US);
+    ONNXC_SYMBOL(pool_destroy)(pool);
+    release(&context);
+}
+
 int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "end") == 0) {
+        threads = 3;
+        for (int i = 0; i < 100; i++) end_after_what_was_taken_back();
+        puts("ended");
+        return 0;
+    }
     if (argc == 2) {
         threads = 3;
         printf("%d %d %d\n", started(4, ONNXC_WAKE_NS / 5), started(6, ONNXC_WAKE_NS / 5),

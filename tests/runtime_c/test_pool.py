@@ -148,6 +148,11 @@ def test_every_part_runs_once_however_threads_meet(hammer, threads, callers):
     assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
 
 
+def test_a_pool_ends_whatever_its_threads_were_about_to_sleep_through(hammer):
+    done = subprocess.run([hammer, "end"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
+
+
 def test_threads_are_woken_for_work_that_is_worth_it(hammer):
     done = subprocess.run([hammer, "wake"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "0 2 2\n"), done.stderr

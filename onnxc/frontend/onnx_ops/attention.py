@@ -245,10 +245,13 @@ def _spelled_out(
         bias = _per_group(b, bias, q)
         scores = b.map(scores, bias, lambda e, m: e + m)
     exposed.append(scores)
+    hidden = _hidden(b, bias) if may_hide_all and bias is not None else None
+    if hidden is not None:  # a softmax over nothing is NaN, and so is its derivative, whatever replaces it
+        scores = b.map(hidden, scores, lambda h, e: expr.where(h, 0, e))
     chances = softmax(b, b.cast(scores, element_type(precision)) if precision else scores, [scores.rank - 1])
     chances = b.cast(chances, q.dtype)
-    if may_hide_all and bias is not None:
-        chances = b.map(_hidden(b, bias), chances, lambda h, e: expr.where(h, 0, e))
+    if hidden is not None:
+        chances = b.map(hidden, chances, lambda h, e: expr.where(h, 0, e))
     exposed.append(chances)
     return b.contract(f"bg{head}qk", "bgke", f"bg{head}qe", chances, v), exposed[mode]
 
