@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 
-from ...ir import dims, dtypes
+from ...ir import dims
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node
 from ...ir.ops import Conv
@@ -147,7 +147,7 @@ class VolumePlan(DepthwisePlan):
     @property
     def plane_bytes(self) -> int:
         """Of the weights of one tap along the first axis."""
-        return self.products * self.out.block * dtypes.itemsize(self.epilogue.sums)
+        return super().block_bytes
 
     @property
     def block_bytes(self) -> int:

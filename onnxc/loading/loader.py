@@ -107,9 +107,7 @@ class Model:
         self._input_names = tuple(port.name for port in self.inputs)
         self._lock = allocate_lock()
         self._contexts = 1
-        self._free = [
-            Context(self._library)
-        ]  # of them, those that no call has: taken and given back by one step
+        self._free = [Context(self._library)]  # those that no call has, taken and given back in one step each
         self.target: str = self._library.target_of(self._free[0].handle)
         self._closed = False
 
@@ -241,6 +239,7 @@ class Model:
             return self._new_context()
 
     def _new_context(self) -> Context:
+        """One more, for a call under way beside all others."""
         with self._lock:
             if self._closed:
                 raise RunError("the model is closed", status=NULL_POINTER)
