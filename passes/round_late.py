@@ -20,10 +20,10 @@ from dataclasses import replace
 
 from ..ir import expr
 from ..ir.expr import Expr
-from ..ir.graph import Graph, Node, Rewriter, Value
+from ..ir.graph import Graph, Node, Value
 from ..ir.ops import Attention, Contract, Conv, Map, Op, Pool, Recurrent, Reduce
 from ..ir.regions import everywhere
-from .store_wide import MOVEMENT, WIDE, moved
+from ..ir.widths import MOVEMENT, WIDE, TwoWidths, moved
 
 NARROW = "float16"
 #: The type whose numbers are rounded once a node.
@@ -35,7 +35,7 @@ _WHOLE = (Attention, Pool, Recurrent)
 @everywhere
 def round_late(graph: Graph) -> Graph:
     """graph that computes in float32 where it said float16, and within its nodes where it said bfloat16."""
-    return _Later(graph).finish()
+    return _Later(graph, _wanted(graph)).finish()
 
 
 def _computes(node: Node) -> bool:
@@ -74,32 +74,19 @@ def _wanted(graph: Graph) -> set[Value]:
     return wanted
 
 
-class _Later:
-    """`wide`: what stands in float32 for a value of the old graph; `narrow`: that rounded, if it is read."""
+class _Later(TwoWidths):
+    """Wide numbers are those that were not rounded yet."""
 
-    def __init__(self, graph: Graph):
-        self.source, self.wanted, self.rewriter = graph, _wanted(graph), Rewriter(graph)
-        self.wide: dict[Value, Value] = {}
-        self.narrow: dict[Value, Value] = {}
-
-    def finish(self) -> Graph:
-        for node in self.source.nodes:
-            self._node(node)
-        for value in self.source.outputs:
-            self._narrow(value)
-        return self.rewriter.finish()
-
-    def _node(self, node: Node) -> None:
+    def rewrite(self, node: Node) -> None:
         wanted = any(v in self.wanted for v in node.outputs)
         if isinstance(node.op, MOVEMENT) and wanted:
-            which = {*moved(node)}
-            self._emit(node, node.op, [self._wide(v, node) if v in which else v for v in node.inputs])
+            self._emit(node, node.op, self.moved_wide(node))
         elif isinstance(node.op, Map) and _rounds_inside(node.op.body):
-            operands = [self._narrow(v) for v in node.inputs]
+            operands = [self.as_it_was(v) for v in node.inputs]
             body = _unrounded(node.op.body, operands, BRIEF).cast(BRIEF)
             self._emit(node, replace(node.op, body=body), operands)
         elif not (_reads_numbers(node) and (wanted or self._may_round(node))):
-            self.rewriter.copy(node, [self._narrow(v) for v in node.inputs])
+            self.rewriter.copy(node, [self.as_it_was(v) for v in node.inputs])
         elif isinstance(node.op, _WHOLE):
             self._emit(node, node.op, [self._wide(v, node) for v in node.inputs])
         else:
@@ -149,22 +136,7 @@ class _Later:
 
     def _wide(self, value: Value, node: Node) -> Value:
         """An operand as float32, if it is a float16."""
-        if value.dtype != NARROW:
-            return self.rewriter.of(value)
-        if value not in self.wide:
-            body = expr.input_(0, NARROW).cast(WIDE)
-            (self.wide[value],) = self.rewriter.add(Map(body), [self.rewriter.of(value)], node.origin)
-            self.narrow[value] = self.rewriter.of(value)
-        return self.wide[value]
-
-    def _narrow(self, value: Value) -> Value:
-        """A value in its own type, for who reads it so."""
-        if value in self.wide and value not in self.narrow:
-            body = expr.input_(0, WIDE).cast(NARROW)
-            rounded = self.rewriter.add(Map(body), [self.wide[value]], value.node.origin, [value.name])
-            self.narrow[value] = rounded[0]
-            self.rewriter.replace([value], rounded)
-        return self.rewriter.of(value)
+        return self.widened(value, node.origin) if value.dtype == NARROW else self.rewriter.of(value)
 
 
 def _is_half(value: Value, node: Node) -> bool:

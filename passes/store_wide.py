@@ -13,19 +13,17 @@ from dataclasses import replace
 
 from ..ir import expr
 from ..ir.expr import Expr
-from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Broadcast, Concat, Gather, Map, Op, Pad, Reduce, Reshape, Slice, Transpose
+from ..ir.graph import Graph, Node, Value
+from ..ir.ops import Map, Op, Reduce
 from ..ir.regions import everywhere
+from ..ir.widths import MOVEMENT, WIDE, TwoWidths, moved
 from .widen import HALVES
-
-MOVEMENT = (Reshape, Transpose, Slice, Broadcast, Concat, Pad, Gather)
-WIDE = "float32"
 
 
 @everywhere
 def store_wide(graph: Graph) -> Graph:
     """graph without Maps that widen what a Map, or what moves its result, has made."""
-    return _Widening(graph).finish()
+    return _Widening(graph, _wanted(graph)).finish()
 
 
 def _wanted(graph: Graph) -> set[Value]:
@@ -54,11 +52,6 @@ def _made(graph: Graph) -> set[Value]:
     return made
 
 
-def moved(node: Node) -> list[Value]:
-    """The operands whose elements the node moves."""
-    return list(node.inputs[:1] if isinstance(node.op, Gather) else node.inputs)
-
-
 def _widens(body: Expr | None) -> bool:
     """Whether a body is its operand as float32."""
     return body is not None and body.op == "cast" and body.dtype == WIDE and body.args[0].op == "input"
@@ -70,27 +63,17 @@ def _first_cast(body: Expr) -> Expr | None:
     return readers[0] if len(readers) == 1 else None
 
 
-class _Widening:
-    """`wide`: what is stored wide of a value of the old graph; `narrow`: what it was rounded to again."""
+class _Widening(TwoWidths):
+    """Wide numbers are those of the narrow type, stored in more bits."""
 
-    def __init__(self, graph: Graph):
-        self.source, self.wanted, self.rewriter = graph, _wanted(graph), Rewriter(graph)
-        self.wide: dict[Value, Value] = {}
-        self.narrow: dict[Value, Value] = {}
-
-    def finish(self) -> Graph:
-        for node in self.source.nodes:
-            self._node(node)
-        for value in self.source.outputs:
-            self._narrow(value)
-        return self.rewriter.finish()
-
-    def _node(self, node: Node) -> None:
+    def rewrite(self, node: Node) -> None:
         wanted = bool(node.outputs) and node.outputs[0] in self.wanted
         known = [v for v in node.inputs if v in self.wide]
         if wanted and isinstance(node.op, MOVEMENT):
             which = set(moved(node))
-            operands = [self._wide(v, node.origin) if v in which else self._narrow(v) for v in node.inputs]
+            operands = [
+                self.widened(v, node.origin) if v in which else self.as_it_was(v) for v in node.inputs
+            ]
             (self.wide[node.outputs[0]],) = self._add(node.op, operands, node)
         elif isinstance(node.op, Map) and _widens(node.op.body) and known:
             self.rewriter.replace(node.outputs, [self.wide[node.inputs[0]]])
@@ -106,7 +89,7 @@ class _Widening:
                     op = replace(op, body=None)
                 self.rewriter.replace(node.outputs, self._add(op, operands, node))
         else:
-            self.rewriter.copy(node, [self._narrow(v) for v in node.inputs])
+            self.rewriter.copy(node, [self.as_it_was(v) for v in node.inputs])
 
     def _add(self, op: Op, operands: list[Value], node: Node) -> tuple[Value, ...]:
         return self.rewriter.add(op, operands, node.origin, [v.name for v in node.outputs])
@@ -126,19 +109,3 @@ class _Widening:
             return wide.get(e.args[0].value) if _widens(e) else None  # it is rounded already
 
         return expr.rewrite(node.op.body, read), operands
-
-    def _wide(self, value: Value, origin: str) -> Value:
-        """A moved operand as float32."""
-        if value not in self.wide:
-            body = expr.input_(0, value.dtype).cast(WIDE)
-            (self.wide[value],) = self.rewriter.add(Map(body), [self.rewriter.of(value)], origin)
-        return self.wide[value]
-
-    def _narrow(self, value: Value) -> Value:
-        """A value in its own type, for who reads it so."""
-        if value in self.wide and value in self.wanted and value not in self.narrow:
-            body = expr.input_(0, WIDE).cast(value.dtype)
-            narrow = self.rewriter.add(Map(body), [self.wide[value]], value.node.origin, [value.name])
-            self.narrow[value] = narrow[0]
-            self.rewriter.replace([value], narrow)
-        return self.rewriter.of(value)

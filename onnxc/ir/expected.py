@@ -14,9 +14,7 @@ from ..records import dataclass
 from . import dtypes
 from .expr import Expr, topological
 from .graph import Graph, Value
-from .ops import Broadcast, Concat, Cumulate, Gather, If, Map, Op, Reduce, Reshape, Slice, Transpose
-
-MOVEMENT = (Reshape, Transpose, Slice, Broadcast, Concat)
+from .ops import MOVING, Cumulate, Gather, If, Map, Op, Reduce
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def expected_of(graph: Graph) -> dict[str, Expected]:
                     waited.setdefault(name, set()).update(_compared(op.body, inputs, k))
                 elif _masks(op.body, k):
                     masks.add(name)
-        if isinstance(op, MOVEMENT) or (isinstance(op, Map) and _casts(op.body)):
+        if isinstance(op, MOVING) or (isinstance(op, Map) and _casts(op.body)):
             origins |= {output: name for name in read.values() for output in outputs}
     found = {name: Expected(one=tuple(sorted(numbers))) for name, numbers in waited.items() if numbers}
     found |= {name: Expected(mask=True) for name in masks}

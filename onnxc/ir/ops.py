@@ -796,3 +796,7 @@ def requirements(node: Node) -> list[Requirement]:
         for inner in node.op.region.nodes:
             found |= dict.fromkeys(requirements(inner))
     return list(found)
+
+
+#: What moves elements and computes nothing.
+MOVING = (Reshape, Transpose, Slice, Broadcast, Concat, Pad)

@@ -16,10 +16,9 @@ from . import dims, dtypes, expr
 from .dims import Dimension
 from .expr import Expr
 from .graph import Constant, Value
-from .ops import Broadcast, Concat, Gather, Map, Pad, Reshape, Slice, Transpose
+from .ops import MOVING, Gather, Map
 
 Range = tuple[int, int]  # least and greatest
-MOVEMENT = (Reshape, Transpose, Slice, Broadcast, Concat, Pad)
 STEPS = 16  # producers that are looked through
 LOOKED_AT = 1 << 12  # elements of a constant that are looked at
 
@@ -38,7 +37,7 @@ def value_range(value: Value, steps: int = STEPS) -> Range:
             return expression_range(body, operands, value.shape)
         case Gather():
             return value_range(producer.inputs[0], steps - 1)
-        case op if isinstance(op, MOVEMENT):
+        case op if isinstance(op, MOVING):
             ranges = [value_range(v, steps - 1) for v in producer.inputs if v.dtype == value.dtype]
             return min(low for low, _ in ranges), max(high for _, high in ranges)
     return whole
@@ -54,7 +53,7 @@ def _constant_range(constant: Constant, steps: int) -> Range:
         ranges = {k: _constant_range(c, steps - 1) for k, c in enumerate(made.operands) if _counts(c)}
         if isinstance(made.op, Map):
             return expression_range(made.op.body, ranges)
-        if isinstance(made.op, MOVEMENT):
+        if isinstance(made.op, MOVING):
             return ranges[0]
     return dtypes.integer_range(constant.dtype)
 
