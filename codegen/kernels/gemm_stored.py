@@ -2,8 +2,9 @@
 
 Panels are cut as those of `gemm`. Few rows stream through the weights: a tile decodes them in registers.
 Where many tiles share a panel, it is decoded once into scratch memory, and they multiply as if it were
-float32. Where the product rounds its rows to 8 bits (`Contract.rounded`), a step before writes them so; their
-products with codes are sums of integers where the target has an instruction for them, scaled block by block.
+float32; numbers of plain halves the first tile writes while it multiplies. Where the product rounds its rows
+to 8 bits (`Contract.rounded`), a step before writes them so; their products with codes are sums of integers
+where the target has an instruction for them, scaled block by block.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from ..tiles.stored_panel import DIGITS, Form, stored_form, stored_operand
 from . import gemm
 from .gemm import Gemm
 
-FEW = ".few"  # in the names of their tiles
+# Kinds of tiles, in their names:
+FEW, FIRST, OTHER = ".few", ".first", ""  # decode for themselves, for those that follow, read what is decoded
 MOST_OF_STEP = 256  # neighbours of a row whose digits have a step in common
 ROUNDED = ("int8", "uint8", "int32")  # rounded rows, codes, sums of their products
 
@@ -158,7 +160,7 @@ class Stored(Gemm):
         self, node: Node[Contract], product: Product, tiling: Tiling, cost: Estimate, target: Target
     ):
         self.plain, self.block, self.form = product, node.op.rounded, tiling.form
-        self.decoded = False  # whether tiles being written or called read numbers, rather than what is stored
+        self.kind = FEW  # of the tiles being written or called
         if self.block:
             product = _over_rounded(product, tiling.integers, self.row_bytes(tiling))
         super().__init__(node, product, tiling, cost, target)
@@ -184,9 +186,9 @@ class Stored(Gemm):
 
     @property
     def shared(self) -> bool:
-        """Whether each tile that reads a decoded panel fetches its share of the next one: nothing else would
-        be done while that arrives to be decoded."""
-        return self.decoded and mk.waits(self.target)
+        """Whether each of the tiles that share a decoded panel fetches its share of the next one: nothing
+        else would be done while that arrives to be decoded."""
+        return self.kind != FEW and mk.waits(self.target)
 
     def streams(self, tile: mk.Tile, depth: Dimension) -> int:
         return 1  # a decoded panel is near
@@ -206,11 +208,14 @@ class Stored(Gemm):
         start: Sequence[str],
         columns: int | str | None,
     ) -> list[str]:
-        if self.decoded:
+        if self.kind == OTHER:
             return super().sums(f, tile, level, a, b, start, columns)
         p = self.product
         step = self.word(self.step_of(p.k[0], A))
         rows = mk.strided_rows(f, a, self.word(self.step_of(p.m, A)), tile.rows, step)
+        if self.kind == FIRST:
+            ahead = self.ahead() if self.shared else None
+            return panels.multiply_add_kept(f, tile, rows, b, self.form, self.decoded(f), ahead)
         if self.tiling.integers:
             return self.integer_sums(f, tile, rows, b)
         if self.of_digits(tile.rows):
@@ -261,26 +266,37 @@ class Stored(Gemm):
         m = self.product.m.size
         return [] if self.tiling.integers or (isinstance(m, int) and m <= self.tiling.few) else self.heights
 
+    def heights_of(self) -> dict[str, list[int]]:
+        """By the kind of tile."""
+        many = self.many_heights()
+        return {FEW: self.few_heights(), FIRST: many if self.form.plain else [], OTHER: many}
+
+    @property
+    def decoded_at(self) -> int:
+        """Where scratch holds a decoded panel, behind what tiles need themselves."""
+        heights = {h for found in self.heights_of().values() for h in found}
+        tiles = [self.tile(height, vectors) for _, vectors, _ in self.versions for height in heights]
+        return -(-max([64, *(epilogues.scratch_bytes(tile, self.body) for tile in tiles)]) // 64) * 64
+
+    def decoded(self, f: Function) -> str:
+        return f.offset("%scratch", self.decoded_at)
+
     def product_step(self) -> Step:
         k, t, p = KernelText(self.target), self.tiling, self.product
-        scratch = 64
+        many, scratch = bool(self.many_heights()), self.decoded_at
         for name, vectors, columns in self.versions:
-            for kind, heights in ((FEW, self.few_heights()), ("", self.many_heights())):
-                self.decoded = kind != FEW
-                function = f"{ENTRY}.{name}{kind}"
+            for kind, heights in self.heights_of().items():
+                self.kind, function = kind, f"{ENTRY}.{name}{kind}"
                 for height in heights:
-                    tile = self.tile(height, vectors)
-                    scratch = max(scratch, epilogues.scratch_bytes(tile, self.body))
-                    self.emit_tile(k, function, tile, columns)
+                    self.emit_tile(k, function, self.tile(height, vectors), columns)
                 if heights and not epilogues.in_registers(self.body):
                     self.emit_done(k, function, self.tile(1, vectors), columns)
-            if self.many_heights():
+            if many and not self.form.plain:
                 with k.function(f"{ENTRY}.{name}.decode", ["ptr %panel", "ptr %out"]) as f:
                     panels.decode_panel(f, self.form, vectors, t.lanes, "%panel", "%out", not self.shared)
                     f.statement("ret void")
-        self.panel_at = -(-scratch // 64) * 64
-        if self.many_heights():
-            scratch = self.panel_at + 4 * self.form.depth * self.width
+        if many:
+            scratch += 4 * self.form.depth * self.width
         blocks, groups = self.blocks_and_groups()
         with k.entry() as f, f.loop("%first", "%last") as parts:
             rest, block = f.divide(parts.index, f.size(blocks))
@@ -295,7 +311,7 @@ class Stored(Gemm):
         m, few = self.rows(f), self.tiling.few
 
         def streamed(name: str, panel: str, columns: str) -> None:
-            self.decoded = False
+            self.kind = FEW
 
             def tile(height: int, row: str) -> None:
                 at = {**places, A: f.temporary(0)} if self.of_digits(height) else places
@@ -307,14 +323,23 @@ class Stored(Gemm):
                 mk.for_equal_tiles(f, m, few, lambda height, row, _: tile(height, row))
 
         def shared(name: str, panel: str, columns: str) -> None:
-            self.decoded = True
-            stored, numbers = self.tile_places(f, places, "0", panel)[B], f.offset("%scratch", self.panel_at)
+            numbers, first = self.decoded(f), f.mul(block, self.part_tiles)
+            second, last = f.add(first, 1), f.minimum(f.add(first, self.part_tiles), f.size(self.tiles))
+
+            def tiles(kind: str, start: str, stop: str, b: str | None) -> None:
+                self.kind = kind
+
+                def tile(height: int, row: str) -> None:
+                    self.call_tile(f, places, height, row, f"{name}{kind}", panel, columns, b)
+
+                mk.for_equal_tiles(f, m, self.tiling.rows, lambda h, row, _: tile(h, row), start, stop)
+
+            if self.form.plain:
+                tiles(FIRST, first, second, None)
+                return tiles(OTHER, second, last, numbers)
+            stored = self.tile_places(f, places, "0", panel)[B]
             f.run(f"@{ENTRY}.{name}.decode", f"ptr {stored}", f"ptr {numbers}")
-
-            def tile(height: int, row: str) -> None:
-                self.call_tile(f, places, height, row, name, panel, columns, numbers)
-
-            self.for_tiles(f, block, tile)
+            tiles(OTHER, first, last, numbers)
 
         if self.few_heights() and self.many_heights():
             is_few = f.compare("sle", m, few, "i64")

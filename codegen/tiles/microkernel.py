@@ -333,11 +333,10 @@ class _Steps:
         return self.moved([*at, *current], count if apart == 1 else 1)
 
     def moved(self, values: Sequence[str], count: int) -> list[str]:
-        """With the pointers some steps on. A frozen pointer is no induction variable to LLVM, which therefore
-        keeps these addresses and does not spend one register a row."""
+        """With the pointers some steps on."""
         f, at = self.f, values[: len(self.bases)]
         after = [f.offset(p, f.mul(d, count)) for p, d in zip(at, self.distances, strict=True)]
-        return [*(f.value(f"freeze ptr {p}", "ptr") for p in after), *values[len(self.bases) :]]
+        return [*(frozen(f, p) for p in after), *values[len(self.bases) :]]
 
     def repeated(
         self,
@@ -353,6 +352,12 @@ class _Steps:
         with self.f.loop(start, stop, step, list(zip(self.kinds, values, strict=True))) as loop:
             loop.carry(*self.steps(loop.carried, count, present, apart))
         return list(loop.results)
+
+
+def frozen(f: Function, pointer: str) -> str:
+    """A pointer that a loop carries. Frozen it is no induction variable to LLVM, which therefore keeps the
+    addresses of rows beside it and does not spend one register a row."""
+    return f.value(f"freeze ptr {pointer}", "ptr")
 
 
 def _step(

@@ -26,9 +26,9 @@ from .. import costs
 from ..text.emitter import Function, literal, memory_type, vector_constant, vector_type
 from ..text.vectors import Vectors
 from .contraction import Product
-from .microkernel import Rows, Tile, far_ahead, product, row_address
+from .microkernel import Rows, Tile, far_ahead, frozen, product, row_address
 from .packing import padded
-from .panel import LINE, load_widened, prefetch_line, widened
+from .panel import LINE, Ahead, load_widened, prefetch_line, widened
 
 WORD = 4  # bytes
 ADDED = 1 << 23  # to a code that is put into the mantissa of this number, whose last bit counts 1
@@ -77,6 +77,11 @@ class Form:
 
     def group_bytes(self, width: int) -> int:
         return width * (WORD if self.group > 1 else dtypes.itemsize(self.half))
+
+    @property
+    def plain(self) -> bool:
+        """Whether elements are the numbers."""
+        return not self.bits and not self.scaled
 
     @property
     def decoding(self) -> int:
@@ -542,6 +547,43 @@ def multiply_add_rounded(
 
     totals = replace(tile, rows=1).zeros() if digits else tile.zeros()
     return _over_blocks(f, form, v.type, totals, block)
+
+
+def multiply_add_kept(
+    f: Function, tile: Tile, rows: Rows, panel: str, form: Form, numbers: str, ahead: Ahead | None
+) -> list[str]:
+    """The sums over a panel of `plain` halves, whose numbers are written as `decode_panel` writes them, while
+    they are in registers: a processor that multiplies at its rate converts and stores besides."""
+    reader = _Reader(f, form, tile.vectors, tile.lanes)
+    v, row, sources = reader.number, 4 * reader.width, len(rows.pointers)
+    begun = [*rows.pointers, panel, numbers, *([ahead.pointer] if ahead else [])]
+
+    def group(values: Sequence[str], present: int) -> list[str]:
+        at, sums = values[: len(begun)], list(values[len(begun) :])
+        loaded, out = reader.group(at[sources]), at[sources + 1]
+        for k in range(present):
+            if ahead:
+                replace(ahead, pointer=at[-1]).after(f, k).fetch(f)
+            found = reader.numbers(loaded, k, [])
+            for j, x in enumerate(found):
+                f.store(v.type, x, f.offset(out, k * row + 4 * j * tile.lanes), 4 * tile.lanes)
+            for r in range(tile.rows):
+                a = f.load("float", row_address(f, rows, at, r, k), 4)
+                a = f.broadcast("float", a, tile.lanes)
+                for j in range(tile.vectors):
+                    s = r * tile.vectors + j
+                    sums[s] = v.fma(a, found[j], sums[s])
+        steps = [f.mul(rows.step, form.group)] * sources + [form.group_bytes(reader.width), form.group * row]
+        steps += [f.mul(ahead.step, form.group)] if ahead else []
+        return [*(frozen(f, f.offset(p, step)) for p, step in zip(at, steps)), *sums]
+
+    whole, rest = divmod(form.depth, form.group)
+    values = [*begun, *tile.zeros()]
+    kinds = ["ptr"] * len(begun) + [v.type] * (tile.rows * tile.vectors)
+    with f.loop(0, whole, 1, list(zip(kinds, values, strict=True))) as loop:
+        loop.carry(*group(loop.carried, form.group))
+    values = list(loop.results)
+    return (group(values, rest) if rest else values)[len(begun) :]
 
 
 def _over_blocks(

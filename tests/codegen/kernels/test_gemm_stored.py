@@ -191,6 +191,28 @@ def test_halves_with_and_without_scales(target, dtype, form):
 
 
 @TARGETS
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_many_rows_read_the_numbers_of_halves_that_the_first_tile_makes(target, dtype):
+    """Which are those of a product with numbers: the same sums, in one order."""
+    rng = np.random.default_rng(5)
+    stored = Constant.of(rng.standard_normal((70, 71)).astype(dtypes.numpy_dtype(dtype)))
+    wide = derived(Map(expr.input_(0, dtype).cast("float32")), stored)
+    for rows, symbolic in ((40, False), (61, True)):
+        node, arrays, sizes = product(wide, rows, symbolic, bias=True)
+        if not choices_of(gemm_stored, node, target):
+            assert dtype == "float16" and Ability.CONVERT_HALF not in target.abilities
+            continue
+        choice = check(target, wide, rows, symbolic=symbolic, bias=True)
+        assert "decode" not in gemm_stored.emit(node, choice, target).steps[-1].text
+        ((got, _),) = harness.run_choice(node, choice, arrays, target, sizes)
+        plain, *_ = product(Constant.of(wide.array), rows, symbolic, bias=True)
+        ((expected, _),) = harness.run_choice(
+            plain, choices_of(gemm, plain, target)[0], arrays, target, sizes
+        )
+        assert (got == expected).all()
+
+
+@TARGETS
 def test_codes_by_a_table_of_their_numbers(target):
     """Where vectors are not permuted the product is that of the numbers."""
     codes = Constant.of(
