@@ -48,18 +48,18 @@ def _is_unfolded(node: Node) -> bool:
     if dims.product(op.strides) > MOST_PLACES:
         return True
     if op.groups == 1:
-        return channels >= LANES and _leaves_idle(outputs, kernel, op.strides)
+        return _leaves_idle(channels, outputs, kernel, op)
     return channels // op.groups * dims.product(kernel) >= LEAST * dims.product(op.strides)
 
 
-def _leaves_idle(outputs: int, kernel: list[int], strides: tuple[int, ...]) -> bool:
-    """Whether windows overlap, and the results between two steps, side by side in vectors, take at most half
-    the products of those of one place after the other."""
-    if all(k <= s for k, s in zip(kernel, strides, strict=True)):
-        return False
-    taps = dims.product(-(-k // s) for k, s in zip(kernel, strides, strict=True))
-    together = -(-outputs * dims.product(strides) // LANES) * taps
-    return 2 * together <= -(-outputs // LANES) * dims.product(kernel)
+def _leaves_idle(channels: int, outputs: int, kernel: list[int], op: Conv) -> bool:
+    """Whether the results between two steps, side by side in vectors, take at most half the products of those
+    of one place after the other, and are worth moving."""
+    if kernel == [*op.strides] and not any(op.pads) and outputs * dims.product(kernel) <= LANES // 2:
+        return False  # they are moved in registers (codegen/kernels/conv_transpose.py)
+    taps = dims.product(-(-k // s) for k, s in zip(kernel, op.strides, strict=True))
+    together = -(-outputs * dims.product(op.strides) // LANES) * taps
+    return channels * taps >= LANES and 2 * together <= -(-outputs // LANES) * dims.product(kernel)
 
 
 def _unfolded(rewriter: Rewriter, node: Node[Conv]) -> Value:

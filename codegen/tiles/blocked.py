@@ -330,15 +330,10 @@ def highest(value: Dimension) -> int | None:
         if len(monomial) != 1 or monomial[0][1] != 1 or not isinstance(atom, dims.Apply):
             continue
         rest = value - dims.Dim(((monomial, factor),))
-        if (
-            atom.kind == "floordiv"
-            and isinstance(atom.right, int)
-            and atom.right > 0
-            and factor % atom.right == 0
-        ):
-            times = factor // atom.right  # the term is times * (left - left % right)
-            most = highest(rest + times * atom.left)
-            return None if most is None else most + max(0, -times) * (atom.right - 1)
+        if atom.kind == "floordiv" and isinstance(atom.right, int) and atom.right > 0:
+            # right * value, where right * (left // right) is left, less at most right - 1
+            most = highest(factor * atom.left + atom.right * rest)
+            return None if most is None else (most + max(0, -factor) * (atom.right - 1)) // atom.right
         if atom.kind in ("min", "max"):
             either = [highest(rest + factor * side) for side in (atom.left, atom.right)]
             if (atom.kind == "min") == (factor > 0):

@@ -20,6 +20,9 @@ SHAPES = {  # (image, weights): attributes
     ("2, 16, 3, 4", "16, 3, 4, 4"): "strides=(2, 2) pads=(1, 1, 1, 1)",
     ("1, 20, d, 3", "20, 4, 3, 3"): "strides=(2, 2) pads=(1, 1, 1, 1) output_padding=(1, 1)",
     ("1, 16, 5", "16, 1, 16"): "strides=(8,) pads=(4, 4)",
+    ("1, 16, 5", "16, 3, 3"): "strides=(3,) pads=(0, 1)",
+    ("1, 16, 5, d", "16, 2, 2, 2"): "strides=(2, 2) pads=(0, 0, 1, 0)",
+    ("1, 4, 3, 3, 4", "4, 1, 3, 3, 3"): "strides=(1, 2, 2) pads=(1, 0, 0, 1, 1, 1)",
     ("1, 2, 5", "2, 20, 130"): "strides=(65,) pads=(30, 31)",
     ("1, 3, 5", "3, 2, 70"): "strides=(100,) pads=(0, 0)",
 }
@@ -61,11 +64,11 @@ def test_one_group_and_weights_of_the_run_stay(groups):
 @pytest.mark.parametrize(
     "weights, strides",
     [
-        ("16, 3, 2, 2", 2),  # windows do not overlap
+        ("16, 2, 2, 2", 2),  # windows side by side whose results share half a vector
+        ("1, 3, 4, 4", 2),  # four products a result
         ("16, 8, 3, 3", 2),  # 9 taps of one vector beside 4 of two
         ("16, 16, 4, 4", 2),
         ("16, 3, 3, 3", 1),
-        ("8, 3, 4, 4", 2),
     ],
 )
 def test_one_group_stays_unless_its_outputs_leave_most_lanes_idle(weights, strides):

@@ -7,6 +7,7 @@ from support import harness
 from support.blocked_cases import bias, check, choices, laid_out, random, relu_of_bias, symbols, transposed
 
 from onnxc.codegen.kernels import conv_transpose
+from onnxc.ir import dims
 from onnxc.ir.expr import input_, sigmoid
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
@@ -70,6 +71,14 @@ def test_symbolic_images(target, size):
             extra=[bias(outputs)],
         )
         check(case, conv_transpose, target, 1, 1)
+
+
+@TARGETS
+@pytest.mark.parametrize("kernel, strides, pads", [(2, 3, 0), (3, (1, 2), (2, 0, 1, 2)), (3, 2, 1)])
+def test_symbolic_images_that_end_between_two_steps(target, kernel, strides, pads):
+    symbolic = (dims.symbol("n"), 9, dims.symbol("h"), dims.symbol("w"))  # which may be 0
+    case = transposed((2, 9, 4, 6), (9, 17, kernel, kernel), strides, pads, symbolic=symbolic)
+    check(case, conv_transpose, target)
 
 
 @TARGETS
