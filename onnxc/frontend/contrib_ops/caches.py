@@ -9,7 +9,7 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
 from ...records import dataclass
-from ..onnx_ops.common import checked, generate, insert_axes
+from ..onnx_ops.common import agreed, checked, generate, insert_axes
 from ..onnx_ops.movement import padded
 
 
@@ -19,6 +19,7 @@ def written(b: Builder, past: Value, new: Value, start: Value, total: Dimension 
     if past.dtype != new.dtype or past.rank != 4:
         raise UnsupportedError(f"a cache {past.type} for keys {new.type}")
     batch, groups, _, size = new.shape
+    start = agreed(b, start, zip(past.shape, (batch, groups, past.shape[2], size)), f"a cache {past.type}")
     past = b.reshape(past, (batch, groups, past.shape[2], size))
     more = dims.substitute(dims.maximum(total - past.shape[2], 0), b.facts)
     room = padded(b, past, (0,) * 4, (0, 0, more, 0))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -122,6 +122,19 @@ def with_size(b: Builder, x: Value, axis: int, size: Dimension) -> Value:
 def checked(b: Builder, x: Value, condition: Callable[[Expr], Expr], code: str) -> Value:
     """x; the run fails with the error code where the condition on an element is false."""
     return b.map(x, lambda e: expr.check(condition(e), e, code))
+
+
+def agreed(b: Builder, x: Value, sizes: Iterable[tuple[Dimension, Dimension]], what: str) -> Value:
+    """Whole numbers x; the run fails where two sizes are not the same, which also holds of empty tensors."""
+    for found, wanted in sizes:
+        same = dims.equal(found, wanted)
+        if same is False:
+            raise ops.TypeMismatch(f"{what} has the size {found} where {wanted} is needed")
+        if same is None:
+            size, right = expr.size(found), expr.size(wanted)
+            more = expr.check(size.equals(right), size, "dims_mismatch") - right  # 0, or the run fails
+            x = b.map(x, more.__add__)
+    return x
 
 
 def choose(

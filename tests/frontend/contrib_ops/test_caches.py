@@ -7,9 +7,15 @@ import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 from support.contrib import Case, as_model, check, check_compiled, drawing, interpreted, runtime, same
 
+from onnxc.frontend.importer import import_model
+from onnxc.ir.graph import Graph
+from onnxc.ir.interpret import InterpretError, run_graph
+
 rng = np.random.default_rng(21)
+FLOAT, INT32 = TensorProto.FLOAT, TensorProto.INT32
 
 
 def floats(*shape: int) -> np.ndarray:
@@ -258,3 +264,44 @@ def test_a_library_of_them_computes_what_the_interpreter_does(tmp_path):
         [ALL[1], ALL[4], ALL[8], sparse(2, 5, 5, 2, False, True), *QUANTISED[1:4], windowed(1, [9, 5], 6, 4)],
         tmp_path,
     )
+
+
+def of_any_size(past: int) -> tuple[Graph, list[np.ndarray]]:
+    """Attention of 4 heads of 8 over 2 groups behind a cache of which the file tells no size; its inputs but
+    for the cache."""
+    cache = ["sequences", "groups", "past", "size"]
+    shapes = {"q": ["batch", "rows", 64], "last": ["batch"], "total": [], "k": cache, "v": cache}
+    declared = [
+        helper.make_tensor_value_info(name, FLOAT if name in ("q", "k", "v") else INT32, shape)
+        for name, shape in shapes.items()
+    ]
+    node = helper.make_node(
+        "GroupQueryAttention",
+        ["q", "", "", "k", "v", "last", "total"],
+        ["y", "keys", "values"],
+        domain="com.microsoft",
+        num_heads=4,
+        kv_num_heads=2,
+    )
+    results = [helper.make_tensor_value_info(name, FLOAT, None) for name in node.output]
+    model = helper.make_model(
+        helper.make_graph([node], "g", declared, results),
+        opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)],
+    )
+    given = [floats(1, 3, 64), np.array([past + 2], np.int32), np.array(past + 3, np.int32)]
+    return import_model(model).graph, given
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 2, 0, 4), (1, 2, 0, 16), (1, 1, 0, 8), (1, 4, 4, 4), (2, 2, 0, 8)], ids=str
+)
+def test_a_cache_of_other_heads_fails_the_run_also_where_it_is_empty(shape):
+    graph, given = of_any_size(shape[2])
+    with pytest.raises(InterpretError, match="dims mismatch"):
+        run_graph(graph, [*given, *[np.zeros(shape, np.float32)] * 2])
+
+
+def test_an_empty_cache_of_the_same_heads_begins_a_sequence():
+    graph, given = of_any_size(0)
+    _, keys, _ = run_graph(graph, [*given, *[np.zeros((1, 2, 0, 8), np.float32)] * 2])
+    np.testing.assert_array_equal(keys, given[0].reshape(1, 3, 8, 8)[:, :, 4:6].transpose(0, 2, 1, 3))

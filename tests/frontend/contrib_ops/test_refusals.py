@@ -33,6 +33,14 @@ CASES = [
         ),
         "comes without a past",
     ),
+    (
+        Case(
+            "GroupQueryAttention",
+            [X, None, None, *[np.zeros((2, 1, 0, 4), np.float32)] * 2, SEQLENS, TOTAL],
+            GROUPED,
+        ),
+        "the size 4 where 2 is needed",
+    ),
     (Case("MatMulNBits", [X[0], WEIGHTS, SCALES], {"K": 8, "N": 6, "block_size": 12}), "in blocks of 12"),
     (
         Case("MatMulNBits", [X[0], WEIGHTS, SCALES], {"K": 32, "N": 6, "block_size": 16, "bits": 5}),
