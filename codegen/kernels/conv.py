@@ -32,10 +32,11 @@ from ..tiles.blocked import (
     Window,
     clear_planes,
     cover,
+    gathered,
     halo_layout,
     image_of,
     plane_axes,
-    resized,
+    spread,
     window_of,
     without_halo,
 )
@@ -124,7 +125,8 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     if halo is None or operands is None:
         return
     sums, dot = node.op.accumulate, dot_of(node, target)
-    tilings = panel_tilings(target, dims.number(out.shape[1]), block, sums, dot)
+    inside = 1 if node.inputs[1].constant is None else max(1, dims.number(x.shape[1]))
+    tilings = panel_tilings(target, dims.number(out.shape[1]), block, sums, dot, inside)
     if is_plain(node):
         stored = stored_halves(node.inputs[1].constant, target)
         tilings = [(replace(tiling, stored=stored), times) for tiling, times in tilings]
@@ -153,14 +155,20 @@ def estimate(node: Node[Conv], target: Target, tiling: PanelTiling, depth: int |
     sums = node.op.accumulate
     if depth is None:
         depth = dims.product(_steps(inside, tiling.group or 1))
-    kinds, found = panels_of(outputs, target.block, tiling.vectors, tiling.tail), costs.step(target)
+    kinds, found = kinds_of(outputs, target.block, tiling), costs.step(target)
     for pixels, count in _tiles(node, target, widest(target, kinds, sums), depth).items():
         for p in kinds:
-            narrower = target.facts.narrow if p.lanes < target.lanes(sums) else 1
-            each = tile_estimate(target, depth, pixels, p.registers(target, sums), dot_of(node, target))
-            found += each * (count * p.count * narrower)
+            steps = depth * p.share(target, sums, inside[0])
+            each = tile_estimate(target, steps, pixels, p.registers(target, sums), dot_of(node, target))
+            each += costs.compute(target, pixels * gathering(p.abreast))
+            found += each * (count * p.count)
     found += costs.epilogue(target, node, sums) + costs.traffic(target, node)
     return found + costs.stored(target, dims.number(w.count) * dtypes.itemsize(tiling.stored or w.dtype))
+
+
+def gathering(abreast: int) -> int:
+    """Instructions that bring together what so many lanes sum up."""
+    return 2 * (abreast.bit_length() - 1)
 
 
 def _tiles(node: Node[Conv], target: Target, vectors: int, depth: int) -> dict[int, int]:
@@ -212,10 +220,19 @@ def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constan
 
 def packed_panels(weights: Constant, choice: Choice[PanelTiling], input_block: int) -> Constant:
     """Weights in panels, as they are stored."""
-    tiling = choice.tiling
-    kinds = panels_of(weights.shape[0], choice.block, tiling.vectors, tiling.tail)
-    size = sum(p.count * p.width for p in kinds) * dims.product(weights.shape[1:])
-    return Constant(weights.dtype, (size,), lambda: in_panels(by_depth(weights.array, input_block), kinds))
+    kinds = kinds_of(weights.shape[0], choice.block, choice.tiling)
+    inside = weights.shape[1:]
+    size = sum(p.count * p.width * dims.product(_steps(inside, p.abreast)) * p.abreast for p in kinds)
+
+    def make() -> np.ndarray:
+        found = []
+        for p in kinds:
+            rows = weights.array[p.block * choice.block :][: p.count * p.width]
+            idle = [(0, 0), (0, -inside[0] % p.abreast), *[(0, 0)] * (rows.ndim - 2)]
+            found.append(in_panels(by_depth(np.pad(rows, idle), input_block), [p]))
+        return np.concatenate(found)
+
+    return Constant(weights.dtype, (size,), make)
 
 
 def packed_groups(
@@ -223,7 +240,7 @@ def packed_groups(
 ) -> Constant:
     """The panels of a convolution by dot products, as bytes."""
     tiling, zero = choice.tiling, node.op.zero
-    kinds = panels_of(weights.shape[0], choice.block, tiling.vectors, tiling.tail)
+    kinds = kinds_of(weights.shape[0], choice.block, tiling)
     group, stored = tiling.group or 1, tiling.stored or weights.dtype
     column = dims.product(_steps(weights.shape[1:], group)) * group * dtypes.itemsize(stored)
     size = sum(p.count * p.width for p in kinds) * (column + dtypes.itemsize(node.op.accumulate))
@@ -363,7 +380,7 @@ class ConvPlan:
     def bytes_ahead(self, panels: Panels, width: int) -> int:
         """What a tile fetches in a step of k: no more than that panel."""
         wanted = min(self.share(panels) * self.rows * width, self.next_bytes(panels))
-        return -(-wanted // max(1, self.steps))
+        return -(-wanted * panels.abreast // max(1, self.steps))
 
     def ahead_words(self, f: KernelFunction, panels: Panels, panel: str, y: str, x: str) -> list[str]:
         """The argument %ahead: where in the next panel the share of the tile at (y, x) begins."""
@@ -398,7 +415,8 @@ class ConvPlan:
         lhs, rhs = self.dtype, self.dtype if self.decoded else self.stored or self.dtype
         if self.dot is not None:
             lhs, rhs = self.dot.lhs, self.dot.stored
-        return Tile(pixels, panels.vectors, panels.lanes, lhs, rhs, self.dtype, self.dot)
+        lanes, abreast = panels.lanes * panels.abreast, panels.abreast
+        return Tile(pixels, panels.vectors, lanes, lhs, rhs, self.dtype, self.dot, abreast)
 
     def accumulate(
         self, f: KernelFunction, tile: Tile, sums: list[str], displacements: Sequence[int], panel: Panel
@@ -429,12 +447,17 @@ def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> ConvPlan:
     else:
         x, out, win, epilogue = oriented(x, out, win, epilogue)
     start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
-    kinds, dot = panels_of(out.channels, out.block, tiling.vectors, tiling.tail), dot_of(node, target)
+    kinds, dot = kinds_of(out.channels, out.block, tiling), dot_of(node, target)
     depth = x.channels * win.taps // node.op.groups // (1 if dot is None else dot.group)
     tiles = tile_shape(target, out.height, out.width, widest(target, kinds, node.op.accumulate), depth, dot)
     sums, stored = node.op.accumulate, tiling.stored
     plan = ConvPlan(x, out, win, start, epilogue, sums, tuple(kinds), *tiles, dot, stored)
     return replace(plan, fetched=node.op.groups == 1 and not plan.once and waits(target))
+
+
+def kinds_of(channels: int, block: int, tiling: PanelTiling) -> list[Panels]:
+    """The panels of a tiling."""
+    return panels_of(channels, block, tiling.vectors, tiling.tail, tiling.abreast)
 
 
 def tile_shape(
@@ -499,7 +522,8 @@ def decoding(plan: ConvPlan, target: Target, lines: Lines, outermost: bool) -> C
 def decoded_bytes(plan: ConvPlan) -> int:
     """Of the widest panel as numbers, or of all that are kept."""
     width = sum(p.count * p.width for p in plan.kinds) if plan.kept else max(p.width for p in plan.kinds)
-    return plan.x.channels * plan.window.taps * width * dtypes.itemsize(plan.dtype)
+    channels = plan.x.channels + max(p.abreast for p in plan.kinds) - 1
+    return channels * plan.window.taps * width * dtypes.itemsize(plan.dtype)
 
 
 # Code --------------------------------------------------------------------------------------------
@@ -545,7 +569,7 @@ def emit_decoded(f: KernelFunction, plan: ConvPlan, kind: Panels, panel: str) ->
     """Brings the panel-th panel of its kind to numbers, in scratch."""
     source, depth = (
         f.offset(plan.packed(f), plan.panel_offset(f, kind, panel)),
-        plan.x.channels * plan.window.taps,
+        dims.product(_steps([plan.x.channels, plan.window.taps], kind.abreast)),
     )
     widen_panel(
         f, plan.stored or plan.dtype, plan.tile(1, kind), source, plan.decoded_panel(f, kind, panel), depth
@@ -641,12 +665,14 @@ def _emit_tile(k: KernelText, plan: ConvPlan, kind: Panels, width: int) -> None:
     with k.function(
         plan.tile_name(kind, width), [*parameters, *epilogue.parameters], attributes="noinline nounwind"
     ) as f:
-        start = [resized(f, element, v, block, kind.lanes) for v in epilogue.start(f, kind.vectors)]
+        start = [
+            spread(f, element, v, block, kind.lanes, kind.abreast) for v in epilogue.start(f, kind.vectors)
+        ]
         sums = plan.accumulate(f, tile, start * len(pixels), displacements, panel)
-        sums = [resized(f, element, v, kind.lanes, block) for v in sums]
         done = Finish(epilogue, f, plan.out, kind.vectors, (plan.rows, width))
         for p, (y, x) in enumerate(pixels):
             for j in range(kind.vectors):
-                done.put(sums[p * kind.vectors + j], j, y, x)
+                total = sums[p * kind.vectors + j]
+                done.put(gathered(f, plan.dtype, total, kind.lanes, block, kind.abreast), j, y, x)
         done.rework((0, plan.rows), (0, width))
         f.statement("ret void")

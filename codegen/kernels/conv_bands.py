@@ -25,9 +25,9 @@ from ..kernel import Choice, Code, Kernel, KernelFunction, KernelText, Offer, of
 from ..text.memory import clear_bytes, copy_bytes
 from ..tiles.blocked import Image, Window, clear_border, displaced, image_of, without_halo
 from ..tiles.blocked_epilogue import Epilogue
-from ..tiles.panels import PanelTiling, panels_of, widest
+from ..tiles.panels import PanelTiling, widest
 from . import conv, depthwise
-from .conv import ConvPlan, emit_panel, emit_tiles, tile_shape
+from .conv import ConvPlan, emit_panel, emit_tiles, kinds_of, tile_shape
 from .depthwise import DepthwisePlan, FloatStrip, emit_block, emit_strip
 
 HEIGHTS = range(1, 33)  # of a band
@@ -228,7 +228,7 @@ def _pointwise(
 ) -> ConvPlan:
     """Of a 1x1 member, row by row, or, where the rows of a band follow each other, along its pixels."""
     epilogue = Epilogue(member.node, out.block, member.apart)
-    kinds = tuple(panels_of(out.channels, out.block, tiling.vectors, tiling.tail))
+    kinds = tuple(kinds_of(out.channels, out.block, tiling))
     height, width = None, out.width
     if name == "project" and out.halo == (0, 0) and epilogue.follows(out.width):
         whole = isinstance(out.height, int)  # else the last band may have fewer pixels than a tile

@@ -20,6 +20,7 @@ from ...records import dataclass
 from ..kernel import KernelFunction
 from ..text.emitter import Function, memory_type, scalar_type, splat, vector_type
 from ..text.memory import first_lanes
+from ..text.vectors import Vectors
 
 GREATEST_HALO = 64  # wider padding is an oddity that would cost more memory than it saves work
 GREATEST_LINE_HALO = 8192  # where one axis is padded: sequences, whose dilations double with each layer
@@ -409,6 +410,29 @@ def resized(f: Function, element: str, value: str, lanes: int, wanted: int) -> s
     if lanes == 1:
         return f.insert("zeroinitializer", value, 0, vector_type(element, wanted))
     return f.shuffle(value, "zeroinitializer", [min(lane, lanes) for lane in range(wanted)], kind)
+
+
+def spread(f: Function, element: str, value: str, lanes: int, wanted: int, apart: int) -> str:
+    """The first lanes of a vector, each with `apart` - 1 zeros behind it; of whole vectors see `resized`."""
+    if apart == 1 or value == "zeroinitializer":
+        return resized(f, element, value, lanes, wanted)
+    first = resized(f, element, value, lanes, wanted * apart)
+    kind = vector_type(element, wanted * apart)
+    picks = [lane // apart if lane % apart == 0 else wanted * apart for lane in range(wanted * apart)]
+    return f.shuffle(first, "zeroinitializer", picks, kind)
+
+
+def gathered(f: Function, dtype: str, value: str, lanes: int, wanted: int, apart: int) -> str:
+    """The sums of each `apart` neighbours, of which there are `lanes`, with zeros behind them."""
+    element, count = scalar_type(dtype), lanes * apart
+    if apart == 1:
+        return resized(f, element, value, lanes, wanted)
+    vectors, step = Vectors(f, dtype, count), 1
+    while step < apart:
+        neighbours = f.shuffle(value, "poison", [lane ^ step for lane in range(count)], vectors.type)
+        value, step = vectors.add(value, neighbours), 2 * step
+    picks = [min(lane * apart, count) for lane in range(wanted)]
+    return f.shuffle(value, "zeroinitializer", picks, vectors.type)
 
 
 # Covering images with tiles ----------------------------------------------------------------------

@@ -31,7 +31,8 @@ STREAM_AHEAD = 1024  # bytes to fetch ahead in each of more streams
 class Tile:
     """A block of `rows` x (`vectors` * `lanes`) accumulators. `lhs` and `rhs` are the element types
     in memory of the broadcast and of the panel operand; both are widened to `accumulate` when they
-    are loaded, or multiplied as they are by `dot`, which takes a group of k in one step."""
+    are loaded, or multiplied as they are by `dot`, which takes a group of k in one step. `abreast`: so many
+    neighbours along k lie side by side in a vector, whose lanes are parts of the sums of fewer columns."""
 
     rows: int
     vectors: int
@@ -40,15 +41,16 @@ class Tile:
     rhs: str = "float32"
     accumulate: str = "float32"
     dot: Dot | None = None
+    abreast: int = 1
 
     @property
     def columns(self) -> int:
-        return self.vectors * self.lanes
+        return self.vectors * self.lanes // self.abreast
 
     @property
     def group(self) -> int:
         """Of k, in one step."""
-        return 1 if self.dot is None else self.dot.group
+        return self.abreast if self.dot is None else self.dot.group
 
     @property
     def vector(self) -> str:
@@ -434,6 +436,10 @@ def _broadcast(f: Function, tile: Tile, address: str, present: Count) -> str:
             element = load_widened(f, tile.lhs, tile.rhs, 1, address, dtypes.itemsize(tile.lhs))
             return f.broadcast(scalar_type(tile.rhs), element, tile.lanes)
         return load_group(f, tile.lhs, tile.group, tile.lanes, address, present)
+    if tile.abreast > 1:
+        few = load_widened(f, tile.lhs, tile.accumulate, tile.abreast, address, dtypes.itemsize(tile.lhs))
+        kind = vector_type(scalar_type(tile.accumulate), tile.abreast)
+        return f.shuffle(few, "poison", [lane % tile.abreast for lane in range(tile.lanes)], kind)
     element = load_widened(f, tile.lhs, tile.accumulate, 1, address, dtypes.itemsize(tile.lhs))
     return f.broadcast(scalar_type(tile.accumulate), element, tile.lanes)
 

@@ -25,25 +25,29 @@ from .packing import in_pairs
 class PanelTiling:
     """Panels of `vectors` blocks of channels, the last of `tail` lanes (None: of whole blocks), and tiles of
     at most `rows` pixels. `group`: channels that one dot product adds up, where the processor's do. `stored`:
-    the type of the weights in panels, where it is not theirs."""
+    the type of the weights in panels, where it is not theirs. `abreast`: input channels side by side in the
+    vectors of the tail."""
 
     vectors: int
     rows: int
     tail: int | None = None
     group: int | None = None
     stored: str | None = None
+    abreast: int = 1
 
 
 @dataclass(frozen=True)
 class Panels:
     """`count` panels from number `first` on that are equally wide: `vectors` vectors of `lanes`
-    channels, a block each; the first of them is for block `block` of the output channels."""
+    channels, a block each; the first of them is for block `block` of the output channels. `abreast`: input
+    channels side by side in a vector, [depth / abreast][vectors][lanes][abreast]."""
 
     first: int
     count: int
     block: int
     vectors: int
     lanes: int
+    abreast: int = 1
 
     @property
     def width(self) -> int:
@@ -53,16 +57,28 @@ class Panels:
         """Vector registers that hold sums of type dtype for one pixel."""
         return self.vectors * target.registers(dtype, self.lanes)
 
+    def share(self, target: Target, dtype: str, inside: int, whole: float = 1.0) -> float:
+        """Of the time of whole vectors that sums over `inside` input channels take."""
+        if self.abreast > 1:
+            return -(-inside // self.abreast) / inside
+        return target.facts.narrow if self.lanes < target.lanes(dtype) else whole
 
-def panels_of(channels: int, block: int, vectors: int, tail: int | None = None) -> list[Panels]:
+
+def panels_of(
+    channels: int, block: int, vectors: int, tail: int | None = None, abreast: int = 1
+) -> list[Panels]:
     """The panels of `channels` output channels: as many as possible of `vectors` blocks, a narrower
     one, and, where there is a `tail`, one of so many lanes for the last block."""
     tail = tail or 0
     whole, narrow = divmod(-(-channels // block) - (tail > 0), vectors)
     found, first, at = [], 0, 0
-    for count, wide, lanes in ((whole, vectors, block), (narrow > 0, narrow, block), (tail > 0, 1, tail)):
+    for count, wide, lanes, side in (
+        (whole, vectors, block, 1),
+        (narrow > 0, narrow, block, 1),
+        (tail > 0, 1, tail, abreast),
+    ):
         if count:
-            found.append(Panels(first, int(count), at, wide, lanes))
+            found.append(Panels(first, int(count), at, wide, lanes, side))
             first, at = first + count, at + count * wide
     return found
 
@@ -70,6 +86,11 @@ def panels_of(channels: int, block: int, vectors: int, tail: int | None = None) 
 def widest(target: Target, kinds: Sequence[Panels], dtype: str) -> int:
     """The most vector registers that a panel's sums take for one pixel."""
     return max((p.registers(target, dtype) for p in kinds), default=1)
+
+
+def _power(number: int) -> int:
+    """The least power of two from number on."""
+    return 1 << (number - 1).bit_length()
 
 
 def panel_tiling(
@@ -80,29 +101,36 @@ def panel_tiling(
 
 
 def panel_tilings(
-    target: Target, channels: int, block: int, dtype: str, dot: Dot | None = None
+    target: Target, channels: int, block: int, dtype: str, dot: Dot | None = None, inside: int = 1
 ) -> list[tuple[PanelTiling, float]]:
     """The vectors of a panel with which a pixel takes the least time, and their tile's greatest height; then
     those that are near, and how many times as long they take. Sums are of type dtype, whose vectors of
     `block` lanes may be several registers.
 
-    Where half of a last block is idle, its panel may have half the lanes (`tail`): that is less
-    work where wide vectors are executed in two halves, and no more elsewhere. A dot product has whole
-    vectors."""
+    Where half of a last block is idle, its panel may have half the lanes (`tail`). The idle ones take other
+    input channels, of which `inside` are neighbours in memory (`abreast`); where there are no others, half a
+    vector is less work where wide ones are executed in two halves, and no more elsewhere. A dot product has
+    whole vectors."""
     blocks, rest = -(-channels // block), channels % block
-    tails = [0]
-    if dot is None and target.vector_bits > 256 and 0 < rest <= block // 2:
-        tails.append(max(4, 1 << (rest - 1).bit_length()))
+    tails, sides = [0], {0: 1}
+    if dot is None and 0 < rest <= block // 2:
+        tail, lanes = _power(rest), target.lanes(dtype)
+        side = min(lanes // tail, _power(inside)) if tail < lanes else 1
+        if side > 1:
+            tail = lanes // side
+        if side > 1 or target.vector_bits > 256:
+            tails.append(max(4, tail) if side == 1 else tail)
+            sides[tails[-1]] = side
 
     def height(vectors: int) -> int:
         return most_rows(target, vectors * target.registers(dtype, block), dot)
 
     def time(vectors: int, tail: int) -> float:
         rows, total = height(vectors), 0.0
-        for p in panels_of(channels, block, vectors, tail):
+        for p in panels_of(channels, block, vectors, tail, sides[tail]):
             step = step_time(target, rows, p.registers(target, dtype), 1, dot)
             narrower = 1.0 if p.vectors == vectors else costs.NARROW_PANEL
-            total += p.count * step * (target.facts.narrow if p.lanes < target.lanes(dtype) else narrower)
+            total += p.count * step * p.share(target, dtype, inside, narrower)
         return total / rows
 
     options = [
@@ -112,9 +140,9 @@ def panel_tilings(
     options.sort(key=lambda o: (round(times[o], 6), o[1], abs(o[0] - 2)))
     least, (group, stored) = times[options[0]], (None, None) if dot is None else (dot.group, dot.widened)
     return [
-        (PanelTiling(v, height(v), tail or None, group, stored), max(1.0, times[v, tail] / least))
-        for v, tail in options
-        if times[v, tail] <= NEAR * least
+        (PanelTiling(v, height(v), t or None, group, stored, sides[t]), max(1.0, times[v, t] / least))
+        for v, t in options
+        if times[v, t] <= NEAR * least
     ]
 
 
@@ -132,9 +160,11 @@ def by_depth(weights: np.ndarray, block: int) -> np.ndarray:
 
 
 def in_panels(rows: np.ndarray, kinds: Sequence[Panels]) -> np.ndarray:
-    """[O, depth] → for each panel [depth][width], one after the other; channels beyond O are
-    zero."""
-    return np.concatenate([part.T.reshape(-1) for part in _parts(rows, kinds)])
+    """[O, depth] → for each panel [depth][width], one after the other, or as many abreast as its kind has;
+    channels beyond O are zero."""
+    sides = [p.abreast for p in kinds for _ in range(p.count)]
+    parts = zip(_parts(rows, kinds), sides)
+    return np.concatenate([p.reshape(len(p), -1, side).swapaxes(0, 1).reshape(-1) for p, side in parts])
 
 
 def in_dot_panels(

@@ -11,7 +11,7 @@ from onnxc.codegen.kernel import chosen
 from onnxc.codegen.kernels import gemm
 from onnxc.codegen.lowering.lower import lower
 from onnxc.codegen.lowering.select_kernels import select_kernels
-from onnxc.codegen.tiles.panels import panel_tiling
+from onnxc.codegen.tiles.panels import panel_tiling, panel_tilings
 from onnxc.ir import dims, expr
 from onnxc.ir.ops import Conv
 from onnxc.ir.text_parser import parse
@@ -185,6 +185,16 @@ def test_the_last_channels_are_a_panel_of_their_own_where_half_a_vector_takes_le
     split = replace(wide, facts=replace(wide.facts, narrow=0.6))
     assert panel_tiling(split, 24, wide.block, "float32").tail == 8
     assert panel_tiling(wide, 24, wide.block, "float32").tail is None
+
+
+@pytest.mark.parametrize(
+    "outputs, inside, tail, abreast",
+    [(24, 64, 8, 2), (4, 64, 4, 4), (1, 64, 1, 16), (1, 3, 4, 4), (1, 1, None, 1), (32, 64, None, 1)],
+)
+def test_idle_lanes_take_other_input_channels(outputs, inside, tail, abreast):
+    wide = TARGETS["x86-64-v4"]
+    tiling = panel_tilings(wide, outputs, wide.block, "float32", None, inside)[0][0]
+    assert (tiling.tail, tiling.abreast) == (tail, abreast)
 
 
 def test_a_run_touches_of_a_table_what_is_found_there():

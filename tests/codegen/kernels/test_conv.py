@@ -46,6 +46,17 @@ def test_tiles_that_are_nearly_as_fast_give_the_same(target):
 
 
 @TARGETS
+@pytest.mark.parametrize("inputs", [1, 2, 3, 7, 16, 21, 40])
+@pytest.mark.parametrize("outputs", [1, 2, 3, 5, 8, 17, 24])
+def test_lanes_without_a_result_add_up_other_channels(target, inputs, outputs):
+    shape, kernel = (1, inputs, 6, 9), (outputs, inputs, 3, 2)
+    case = convolution(shape, kernel, pads=1, epilogue=relu_of_bias(), extra=[bias(outputs)])
+    check(case, conv, target, every=True)
+    wide = convolution(shape, (outputs, inputs, 1, 1), dtype=np.float64)
+    check(wide, conv, target, tolerance=1e-12, every=True)
+
+
+@TARGETS
 @pytest.mark.parametrize(
     "size", [(1, 1), (1, 2), (2, 1), (3, 3), (7, 7), (13, 13), (5, 29), (31, 1), (1, 64)]
 )
@@ -83,6 +94,7 @@ def test_halves_are_read_as_they_are_stored(target, dtype):
 def test_panels_of_halves_that_tiles_share_are_decoded_before(target, dtype):
     check_halves(convolution((1, 24, 20, 21), (40, 24, 1, 1)), conv, target, dtype)
     check_halves(convolution((1, 18, 9, 30), (20, 18, 3, 3), pads=1), conv, target, dtype)
+    check_halves(convolution((1, 19, 20, 21), (18, 19, 1, 1)), conv, target, dtype)
     small = replace(target, facts=Facts(level2_bytes=16 << 10))  # which keeps panels, but not the image
     check_halves(convolution((2, 24, 20, 21), (40, 24, 1, 1)), conv, small, dtype)
 
@@ -325,6 +337,8 @@ def test_sums_stay_in_registers(target):
     cases = [
         (conv, convolution((1, 64, 56, 56), (64, 64, 3, 3), 1, 1, epilogue=relu_of_bias(), extra=[bias(64)])),
         (conv, convolution((1, 64, 56, 56), (256, 64, 1, 1))),
+        (conv, convolution((1, 64, 56, 56), (24, 64, 1, 1))),
+        (conv, convolution((1, 64, 56, 56), (1, 64, 3, 3), 1, 1)),
         (conv, convolution((1, 64, 56, 56), (64, 64, 3, 3), 2, 1, symbolic=symbols("n", 64, "h", "w"))),
         (conv_stem, convolution((1, 3, 224, 224), (64, 3, 7, 7), 2, 3)),
         (conv_grouped, convolution((1, 136, 28, 28), (136, 34, 1, 1), groups=4)),
