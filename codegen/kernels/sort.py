@@ -6,9 +6,8 @@ elements of long ones by a sorted vector of those that are first so far.
     digits   of 8 bits, from the lowest: counted, the counts added up, then (key, index) moved to where
              they say, in order, so that equal keys stay in order
 A digit that is the same everywhere is skipped. Where only the first `count` are wanted, others are left
-behind before: all keys are compared with a bound that is searched bit by bit, from the highest that differs,
-until not many more than those are below it; of narrow keys the highest digit decides. Every line is a part of
-its own.
+behind before: all keys are compared with a bound that is searched between the least and the greatest, half of
+them at a time, until not many more than those are below it. Every line is a part of its own.
 """
 
 from __future__ import annotations
@@ -309,7 +308,7 @@ class Line:
         f, memory, n = self.f, self.memory, self.n
         source, to = [memory.keys[0], memory.indices[0]], [memory.keys[1], memory.indices[1]]
         if self.count != self.n:
-            n = (self._first_by_bound if self.item >= 4 else self._first_by_digit)(source, to)
+            n = self._first_by_bound(source, to)
             source, to = to, source
         self._clear_counts()
         with f.loop(0, n) as loop:
@@ -333,28 +332,6 @@ class Line:
 
     def _add_one(self, count: str) -> None:
         self.f.store("i64", self.f.add(self.f.load("i64", count, 8), 1), count, 8)
-
-    def _first_by_digit(self, keys: list[str], to: list[str]) -> str:
-        """Keys and indices of all elements whose highest digit is not greater than that of the last which is
-        wanted, in order; their number."""
-        f, top = self.f, self.item - 1
-        self._clear_counts()
-        with f.loop(0, self.n) as loop:
-            key = self._key(loop.index)
-            f.store(self.word, key, displaced(f, keys[0], loop.index, self.item))
-            self._add_one(self._count(top, self._digit(key, top)))
-        with f.loop(0, DIGITS, carried=[("i64", "0"), ("i64", "0")]) as loop:
-            total = f.add(loop.carried[0], f.load("i64", self._count(top, loop.index), 8))
-            fewer = f.cast("zext", f.compare("slt", total, self.count), "i64")
-            loop.carry(total, f.add(loop.carried[1], fewer))
-        last = loop.results[1]
-        with f.loop(0, self.n, carried=[("i64", "0")]) as loop:
-            key, place = f.load(self.word, displaced(f, keys[0], loop.index, self.item)), loop.carried[0]
-            f.store(self.word, key, displaced(f, to[0], place, self.item))
-            f.store("i64", loop.index, displaced(f, to[1], place, 8))
-            stays = f.compare("sle", self._digit(key, top), last)
-            loop.carry(f.add(place, f.cast("zext", stays, "i64")))
-        return loop.results[0]
 
     def _first_by_bound(self, keys: list[str], to: list[str]) -> str:
         """Keys and indices of the first that are wanted, and of not many more or of what equals their last,
@@ -394,7 +371,7 @@ class Line:
             loop.carry(
                 f.intrinsic("umin", vector, found, least), f.intrinsic("umax", vector, found, greatest)
             )
-        ends = [self._reduced(*pair) for pair in zip(("umin", "umax"), loop.results)]
+        ends = [self._reduced(name, keys, self.word) for name, keys in zip(("umin", "umax"), loop.results)]
         with f.loop(whole, self.n, carried=[(self.word, v) for v in ends]) as loop:
             key = self._key(loop.index)
             f.store(self.word, key, displaced(f, keys, loop.index, self.item))
@@ -405,43 +382,41 @@ class Line:
         f.store(vector, f"splat ({self.word} -1)", displaced(f, keys, self.n, self.item))
         return loop.results[0], loop.results[1]
 
-    def _reduced(self, name: str, keys: str) -> Reg:
-        """All lanes of a vector of keys as one."""
-        f, vector = self.f, vector_type(self.word, LANES)
-        function = f.text.declare(f"llvm.vector.reduce.{name}.{mangled(vector)}", self.word, [vector])
-        return f.call(self.word, function, f"{vector} {keys}")
+    def _reduced(self, name: str, lanes: str, word: str) -> Reg:
+        """All lanes of a vector of such words as one."""
+        vector = vector_type(word, LANES)
+        function = self.f.text.declare(f"llvm.vector.reduce.{name}.{mangled(vector)}", word, [vector])
+        return self.f.call(word, function, f"{vector} {lanes}")
 
     def _bound(self, keys: str, least: str, greatest: str) -> str:
         """A key that at least `count` keys are not greater than: the first found of which not many more are
-        so, else that of the last wanted. Bits above the one that is tried are those of the last wanted."""
-        f, bits, vector = self.f, 8 * self.item, vector_type(self.word, LANES)
+        so, else that of the last wanted. Each half of what is between the least and the greatest that it may
+        be is ruled out by counting."""
+        f, bits, word = self.f, 8 * self.item, self.word
+        count = f"i{max(32, bits)}"
+        vector, counts = vector_type(word, LANES), vector_type(count, LANES)
         limit = f.add(self.count, f.add(f.divide(self.count, 4)[0], SHORT))
-        differ = f.binary("or", f.binary("xor", least, greatest), 1)
-        zeros = f.text.declare(f"llvm.ctlz.{self.word}", self.word, [self.word, "i1"])
-        alike = f.call(self.word, zeros, f"{self.word} {differ}", "i1 true")
-        above = f.binary("and", least, f.binary("xor", f.binary("lshr", "-1", alike, self.word), -1))
-        top = f.sub(bits, f.cast("zext", alike, "i64"))
-        carried = [(self.word, above), (self.word, greatest), ("i64", self.n)]
-        with f.loop(0, top, carried=carried) as loop:
-            known, bound, within = loop.carried
-            place = f.sub(f.sub(top, 1), loop.index)
-            bit = f.binary("shl", "1", f.cast("trunc", place, self.word, "i64"), self.word)
-            tried = f.binary("or", known, f.sub(bit, 1, self.word))
+        zeros = f.text.declare(f"llvm.ctlz.{word}", word, [word, "i1"])
+        alike = f.call(word, zeros, f"{word} {f.sub(greatest, least, word)}", "i1 false")
+        halvings = f.sub(bits, f.cast("zext", alike, "i64"))
+        carried = [(word, least), (word, greatest), ("i64", self.n)]
+        with f.loop(0, halvings, carried=carried) as loop:
+            low, high, within = loop.carried
+            half = f.binary("lshr", f.sub(high, low, word), 1, word)
+            tried = f.add(low, half, word)
             many = f.compare("sgt", within, limit)
-            every = f.broadcast(self.word, tried, LANES)
+            every = f.broadcast(word, tried, LANES)
             stop = f.select(many, "i64", self.n, "0")
-            with f.loop(0, stop, LANES, carried=[(vector, "zeroinitializer")]) as counting:
+            with f.loop(0, stop, LANES, carried=[(counts, "zeroinitializer")]) as counting:
                 keys_there = f.load(vector, displaced(f, keys, counting.index, self.item))
-                below = f.cast("sext", f.compare("ule", keys_there, every), vector)
+                below = f.cast("sext", f.compare("ule", keys_there, every), counts)
                 counting.carry(f.binary("sub", counting.carried[0], below))
-            counted = self._reduced("add", counting.results[0])
-            total = f.cast("zext", counted, "i64")
+            total = f.cast("zext", self._reduced("add", counting.results[0], count), "i64")
             enough = f.compare("sge", total, self.count)
-            better = f.binary("and", enough, many)
             loop.carry(
-                f.select(enough, self.word, known, f.binary("or", known, bit)),
-                f.select(better, self.word, tried, bound),
-                f.select(better, "i64", total, within),
+                f.select(f.binary("or", enough, f.invert(many)), word, low, f.add(tried, 1, word)),
+                f.select(f.binary("and", enough, many), word, tried, high),
+                f.select(f.binary("and", enough, many), "i64", total, within),
             )
         return loop.results[1]
 

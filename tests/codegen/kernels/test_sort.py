@@ -121,7 +121,9 @@ def test_the_first_of_a_line_are_those_of_the_whole_line_sorted(target, count):
 
 
 @TARGETS
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint64", "int64"])
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "uint64", "int64"]
+)
 def test_more_than_a_few_of_a_long_line(target, dtype):
     for descending in (False, True):
         check(target, Sort(1, descending, 100), numbers((2, 1003), dtype))
@@ -131,7 +133,7 @@ def test_more_than_a_few_of_a_long_line(target, dtype):
 
 
 def test_the_first_of_a_long_line_whose_keys_have_all_bits():
-    for dtype in ("int64", "uint32"):
+    for dtype in ("int8", "uint16", "int64", "uint32"):
         limits = np.iinfo(dtype)
         array = np.array([limits.max, limits.min] * 250 + [limits.max], dtype)
         for count in (65, 250, 251, 400):
@@ -140,6 +142,13 @@ def test_the_first_of_a_long_line_whose_keys_have_all_bits():
     odd = np.float32([np.nan, -0.0, 0.0, -np.nan, np.inf, 1.0, 1.0, -np.inf] * 100)
     for descending in (False, True):
         check(NATIVE, Sort(0, descending, 150), odd)
+
+
+def test_more_elements_of_a_line_come_before_a_bound_than_their_type_has_numbers():
+    array = np.zeros(150_000, np.int8)
+    array[::1000] = 1
+    check(NATIVE, Sort(0, False, 100_000), array)
+    check(NATIVE, Sort(0, True, 100), array)
 
 
 @TARGETS
