@@ -91,7 +91,7 @@ SPREAD = 0.6  # a product of a transposed convolution whose results are channels
 FAR = 2500.0  # bytes at the third-level cache's rate: as long as these take, the first is waited for
 FARTHER = 350.0  # nanoseconds: how much longer that takes from memory
 AHEAD = 4096  # bytes: no more is fetched ahead than a page
-CODE = 5.0  # times as long as bytes of a copy take those of code that was not used for long
+CODE = 3.0  # times as long as bytes of a copy take those of code that was not used for long
 CODE_BYTES = 8  # that a line of a kernel's text becomes
 
 # Cycles.
@@ -325,13 +325,12 @@ def away(target: Target, node: Node, code: int, passed: Mapping[Value, float]) -
 
 def fetching(target: Target, code: int) -> float:
     """Nanoseconds that so many bytes of code take which a run uses once: from memory they come as data do,
-    but each line is waited for. Of long code a run takes one way through."""
-    if not code:
-        return 0.0
-    facts = target.facts
+    but lines are waited for. Of long code a run takes one way through; what is short comes with what lies
+    beside it."""
+    facts, used = target.facts, min(code, AHEAD)
     beyond = 1 - fitting(target.run_bytes, facts.level3_bytes)
     begun = far(target, min(target.run_bytes, facts.level3_bytes // 2))
-    return begun + beyond * CODE * min(code, AHEAD) / facts.memory_rate
+    return begun * used / AHEAD + beyond * CODE * used / facts.memory_rate
 
 
 def _apart(target: Target, node: Node, passed: Mapping[Value, float]) -> float:
@@ -470,9 +469,12 @@ def dot_rate(target: Target, dot: Dot | None) -> float:
     return target.facts.bf16_dots if dot is not None and dot.lhs == "bfloat16" else 1.0
 
 
-def weight(target: Target, *roots: Expr) -> int:
-    """Instructions that expressions take for one vector, roughly."""
-    return sum(_instructions(target, node) for node in expr.topological(*roots))
+def weight(target: Target, *roots: Expr) -> float:
+    """Instructions that expressions take for one vector, roughly. What divides is a unit of its own."""
+    nodes = expr.topological(*roots)
+    divisions = sum(_divisions(target, node) for node in nodes)
+    others = sum(_instructions(target, node) for node in nodes)
+    return max(divisions, others) + (1 - HIDDEN) * min(divisions, others)
 
 
 def _instructions(target: Target, node: Expr) -> int:
@@ -483,16 +485,24 @@ def _instructions(target: Target, node: Expr) -> int:
     if node.op == "cast" and node.args[0].dtype in dtypes.SMALL_FLOATS:
         return SMALL + TO_SMALL * (node.dtype in dtypes.SMALL_FLOATS)
     if node.dtype in dtypes.SMALL_FLOATS:
-        return (divided(target, node.op) if node.op in DIVISIONS else INSTRUCTIONS.get(node.op, 1)) + TO_SMALL
+        return TO_SMALL + (0 if node.op in DIVISIONS else INSTRUCTIONS.get(node.op, 1))
     if node.op == "erf" and node.dtype == "float32" and Ability.PERMUTE in target.abilities:
         return ERF_LOOKED_UP
-    if node.op == "pow" and node.args[1].op == "const" and node.args[1].value in ROOTS:
-        return ROOTS[node.args[1].value] * divided(target, "sqrt")
-    if node.op == "pow" and node.args[1].op == "const" and node.args[1].value in range(-3, 5):
-        return 2 if node.args[1].value > 0 else divided(target)  # products, a quotient
+    if node.op == "pow" and node.args[1].op == "const" and node.args[1].value in (*ROOTS, *range(-3, 5)):
+        return 2  # products, beside roots and a quotient
     if node.op == "div" and node.args[1].op == "const":
         return QUOTIENT
-    return divided(target, node.op) if node.op in DIVISIONS else INSTRUCTIONS.get(node.op, 1)
+    return 0 if node.op in DIVISIONS else INSTRUCTIONS.get(node.op, 1)
+
+
+def _divisions(target: Target, node: Expr) -> int:
+    """Instructions in whose time the divisions and roots of an operation are done."""
+    if node.op == "div" and node.args[1].op == "const" and node.dtype not in dtypes.SMALL_FLOATS:
+        return 0
+    if node.op == "pow" and node.args[1].op == "const":
+        power = node.args[1].value
+        return ROOTS.get(power, 0) * divided(target, "sqrt") + (power in (-3, -2, -1)) * divided(target)
+    return divided(target, node.op) if node.op in DIVISIONS else 0
 
 
 def divided(target: Target, op: str = "div") -> int:
@@ -519,12 +529,18 @@ def with_fixed(estimate: Callable[[], Estimate]) -> Estimate:
 
 
 def work(estimate: Estimate, count: Dimension) -> Dimension:
-    """The nanoseconds of a step, for Step: but for what is fixed in proportion to `count`, whatever the run
-    finds it to be, where the estimate is for its typical number."""
-    fixed = min(estimate.fixed, estimate.total)
-    each = (estimate.total - fixed) / dims.typical(count)
+    """The nanoseconds of a step, for Step, whatever `count` the run finds: on the line from what is fixed,
+    which is estimated of the least count, to the estimate of the typical one; no less than in proportion.
+    Where the two are the same, in proportion."""
+    typical, total = dims.typical(count), estimate.total
+    with dims.of_ones():
+        least = dims.typical(count)
+    low = max(min(estimate.fixed, total), total * least / typical)
+    if typical == least:
+        low = least = 0
+    each = (total - low) / (typical - least)
     parts = 1000 if each >= 1 else 1_000_000  # of a nanosecond: a byte takes few
-    return round(fixed) + dims.floor_divide(count * round(parts * each), parts)
+    return round(low - each * least) + dims.floor_divide(count * round(parts * each), parts)
 
 
 def parts_for(nanoseconds: float) -> int:

@@ -107,7 +107,7 @@ def test_what_is_read_in_turns_is_waited_for_where_it_leaves_the_first_level_cac
 def test_code_that_was_not_used_since_the_last_run_is_away_where_a_run_touches_much():
     (node,) = select_kernels(parse(CHAIN), TARGET).nodes
     small, large = (replace(TARGET, run_bytes=times * TARGET.facts.level2_bytes) for times in (0, 2))
-    delays = [costs.away(t, node, code, {}).overhead for t in (small, large) for code in (0, 1000)]
+    delays = [costs.away(t, node, code, {}).overhead for t in (small, large) for code in (0, costs.AHEAD)]
     assert delays[0] == delays[1] and delays[3] == delays[2] + costs.far(TARGET, large.run_bytes)
 
 
@@ -122,6 +122,25 @@ def test_what_a_byte_takes_is_no_less_for_being_little():
     work = costs.work(Estimate(overhead=200.0), dims.symbol("n", typical=1 << 20))
     assert dims.evaluate(work, {"n": 1 << 20}) == pytest.approx(200, rel=0.01)
     assert costs.work(Estimate(overhead=50.0, fixed=50.0), dims.symbol("n")) == 50
+
+
+def test_the_work_of_the_least_count_is_what_was_estimated_of_it():
+    n = dims.symbol("n", typical=128)
+    work = costs.work(Estimate(compute=1370.0, fixed=100.0), 4 * n)
+    assert [dims.evaluate(work, {"n": k}) for k in (1, 128, 255)] == [100, 1370, 2640]
+
+
+def test_the_work_of_what_is_typically_1_follows_its_count():
+    with dims.of_ones():
+        work = costs.work(Estimate(compute=100.0, fixed=100.0), dims.symbol("n"))
+    assert [dims.evaluate(work, {"n": k}) for k in (1, 8)] == [100, 800]
+
+
+def test_divisions_are_done_beside_other_instructions():
+    x, y = expr.input_(0, "float32"), expr.input_(1, "float32")
+    both = costs.weight(TARGET, expr.apply("exp", x) / y)
+    apart = costs.weight(TARGET, expr.apply("exp", x)), costs.weight(TARGET, x / y)
+    assert max(apart) < both < sum(apart)
 
 
 def test_within_ones_every_size_that_only_the_run_knows_is_1():
