@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,9 +26,25 @@ def _pool(
     sizes: Sequence[Dimension],
     column_major: bool = False,
 ) -> Value:
+    place = _reaching(place, x.shape[2:], sizes)
     kernel = dims.numbers(place.kernel)
     op = ops.Pool(kind, kernel, place.strides, place.pads, place.dilations, tuple(sizes), column_major)
     return b.emit(op, x)[0]
+
+
+def _reaching(place: Window, image: Sequence[Dimension], sizes: Sequence[Dimension]) -> Window:
+    """The same windows without the last elements that lie beyond the image in all of them, since rounding up
+    lets a window be greater than the image: a pool of whole images is written as a kernel of any size."""
+    kernel, pads = list(place.kernel), list(place.pads)
+    for axis, (size, count) in enumerate(zip(image, sizes)):
+        stride, dilation, before = place.strides[axis], place.dilations[axis], pads[axis]
+        if not (isinstance(size, int) and isinstance(count, int) and isinstance(before, int)):
+            continue
+        reach = max(1, (size + before - 1) // dilation + 1)
+        if dims.numbers(kernel)[axis] > reach:
+            end = (count - 1) * stride + (reach - 1) * dilation + 1 - before
+            kernel[axis], pads[axis + place.rank] = reach, max(0, end - size)
+    return replace(place, kernel=tuple(kernel), pads=tuple(pads))
 
 
 @onnx_op(since=1)
