@@ -504,22 +504,29 @@ def _quotient(v: Vectors, divisor: Expr, args: list[str]) -> str:
             return a
         if divisor.value == -1:
             return v.neg(a)
-        return v.f.binary("sdiv" if signed else "udiv", a, b, v.type)
-    negated = v.compare("eq", b, minus) if signed else None
+        if dtypes.bits(v.dtype) <= 32 or int(divisor.value).bit_count() == 1:
+            return _divided(v, a, b)
     safe = v.select(v.compare("eq", b, zero), one, b)
+    if v.lanes > 1 and dtypes.bits(v.dtype) == 64:
+        return _quotient64(v, a, safe)
+    negated = v.compare("eq", b, minus) if signed else None
     if negated is not None:
         safe = v.select(negated, one, safe)
     quotient = _divide(v, a, safe)
     return quotient if negated is None else v.select(negated, v.neg(a), quotient)
 
 
+def _divided(v: Vectors, a: str, b: str) -> str:
+    return v.f.binary("sdiv" if dtypes.is_signed(v.dtype) else "udiv", a, b, v.type)
+
+
 def _divide(v: Vectors, a: str, b: str) -> str:
     """a / b with b neither 0 nor -1. Vectors divide as floats of more bits than the quotient can have: exact
     after truncation, as the quotient of n-bit numbers is at least 2**-n away from the next integer,
     relatively."""
-    signed, bits = dtypes.is_signed(v.dtype), dtypes.bits(v.dtype)
+    bits = dtypes.bits(v.dtype)
     if v.lanes == 1 or bits > 32:
-        return v.f.binary("sdiv" if signed else "udiv", a, b, v.type)
+        return _divided(v, a, b)
     floats = v.of("float32" if bits <= 8 else "float64")
     words = v if bits == 32 else v.of("int32")
     left, right = (cast(v, floats.dtype, x) for x in (a, b))
@@ -527,6 +534,36 @@ def _divide(v: Vectors, a: str, b: str) -> str:
     operation = "fptosi" if dtypes.is_signed(words.dtype) else "fptoui"
     whole = v.f.cast(operation, quotient, words.type, floats.type)
     return whole if bits == 32 else cast(words, v.dtype, whole)
+
+
+def _quotient64(v: Vectors, a: str, b: str) -> str:
+    """a / b of 64 bits with b not 0: in float64 where all magnitudes are below 2**52, which then are the
+    lower bits of 2**52 and more, else one by one."""
+    floats, zero, signed = v.of("float64"), v.constant(0), dtypes.is_signed(v.dtype)
+    base = floats.constant(2.0**52)
+    above = floats.bits(base)
+
+    def number(x: str) -> str:
+        return floats.sub(floats.from_bits(v.bit_or(x, above)), base)
+
+    def whole(x: str) -> str:
+        return v.bit_xor(floats.bits(floats.add(floats.unary("trunc", x), base)), above)
+
+    left, right = (v.abs(a), v.abs(b)) if signed else (a, b)
+    large = v.bit_and(v.bit_or(left, right), v.constant(-1 << 52 if signed else (1 << 64) - (1 << 52)))
+    quotient = whole(floats.div(number(left), number(right)))
+    if signed:
+        quotient = v.select(v.compare("lt", v.bit_xor(a, b), zero), v.neg(quotient), quotient)
+
+    def more(values: Sequence[str]) -> str:
+        return v.any(v.compare("ne", values[0], zero))
+
+    def one_by_one(values: Sequence[str]) -> list[str]:
+        minus = v.compare("eq", b, v.constant(-1)) if signed else None
+        divided = _divided(v, a, b if minus is None else v.select(minus, v.constant(1), b))
+        return [zero, divided if minus is None else v.select(minus, v.neg(a), divided)]
+
+    return v.f.repeat([(v.type, large), (v.type, quotient)], more, one_by_one)[1]
 
 
 def _remainder(v: Vectors, node: Expr, args: list[str]) -> str:

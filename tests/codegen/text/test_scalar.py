@@ -58,6 +58,23 @@ def test_integers_with_constants(target, dtype):
 
 
 @targets
+@pytest.mark.parametrize("dtype", ("int64", "uint64"))
+def test_quotients_of_long_integers_are_exact_below_and_above_what_float64_holds(target, dtype):
+    draw = np.random.default_rng(0)
+    divisors = 1 + draw.integers(0, 1 << draw.integers(1, 52, 4000))
+    quotients = draw.integers(0, (1 << 52) // divisors)
+    for bound, near in ((1 << 52, (-1, 0, 1)), (1 << 62, (-1, 1))):
+        a = np.concatenate([np.clip(divisors * quotients + n, 0, bound - 1) for n in near])
+        b = np.tile(divisors, len(near))
+        if bound > 1 << 52:
+            a[::1000] = bound - 1
+        sign = draw.choice((-1, 1), (2, len(a))) if dtype == "int64" else 1
+        x, y = (sign * np.stack([a, b])).astype(dtype)
+        check_exact(target, [apply(op, input_(0, dtype), input_(1, dtype)) for op in ("div", "mod")], x, y)
+        check_exact(target, [apply(op, input_(0, dtype), const(7, dtype)) for op in ("div", "mod")], x)
+
+
+@targets
 def test_bool(target):
     x, y = input_(0, "bool"), input_(1, "bool")
     pairs = ("and", "or", "xor", "add", "mul", "min", "max", "eq", "ne", "lt", "ge")
