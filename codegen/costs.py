@@ -38,7 +38,8 @@ INSTRUCTIONS = {
 DIVISIONS = {"div": 1.0, "sqrt": 1.5}
 ROOTS = {0.25: 2, 0.5: 1, 0.75: 2}  # that make a power
 
-ERF_LOOKED_UP = 18  # of float32, where the coefficients of its pieces are permuted from registers
+#: Of float32, where the coefficients of their pieces are permuted from registers.
+IN_PIECES = {"erf": 18, "tanh": 26}
 CHOSEN = 2  # between two rows of a table, by a bit
 JOINED = 3  # a byte with the others of its element
 QUOTIENT = 2  # instructions of a quotient by a number, a product and a multiply-add
@@ -486,8 +487,8 @@ def _instructions(target: Target, node: Expr) -> int:
         return SMALL + TO_SMALL * (node.dtype in dtypes.SMALL_FLOATS)
     if node.dtype in dtypes.SMALL_FLOATS:
         return TO_SMALL + (0 if node.op in DIVISIONS else INSTRUCTIONS.get(node.op, 1))
-    if node.op == "erf" and node.dtype == "float32" and Ability.PERMUTE in target.abilities:
-        return ERF_LOOKED_UP
+    if node.op in IN_PIECES and node.dtype == "float32" and Ability.PERMUTE in target.abilities:
+        return IN_PIECES[node.op]
     if node.op == "pow" and node.args[1].op == "const" and node.args[1].value in (*ROOTS, *range(-3, 5)):
         return 2  # products, beside roots and a quotient
     if node.op == "div" and node.args[1].op == "const":

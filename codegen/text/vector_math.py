@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from decimal import Decimal, localcontext
 from functools import cache
-from math import cos, erf, inf, log, nan, pi, sqrt
+from math import cos, erf, inf, log, nan, pi, sqrt, tanh
 
 import numpy as np
 
@@ -256,7 +256,9 @@ def _log32(v: Vectors, x: str) -> str:
 
 def _tanh32(v: Vectors, x: str) -> str:
     """1 - 2 / (exp(2x) + 1), which is exact enough from 0.625 on even with a short exp; x + x³ p(x²)
-    below."""
+    below. Looked up in pieces where lanes are permuted."""
+    if Ability.PERMUTE in v.f.target.abilities:
+        return _of_pieces(v, x, _tanh32_coefficients(), _TANH32_WIDTH)
     a = v.abs(x)
     bounded = v.minimum(a, v.constant(10.0), True)
     n, t = _nearest(v, bounded, 2 * _LOG2E, 127)
@@ -271,7 +273,7 @@ def _tanh32(v: Vectors, x: str) -> str:
 
 def _erf32(v: Vectors, x: str) -> str:
     if Ability.PERMUTE in v.f.target.abilities:
-        return _erf_of_pieces(v, x, _erf32_coefficients(), 1 / 8)
+        return _of_pieces(v, x, _erf32_coefficients(), _ERF32_WIDTH)
     a = v.abs(x)
     square = v.mul(x, x)
     small = v.fma(x, v.polynomial(square, _ERF32), x)
@@ -281,12 +283,14 @@ def _erf32(v: Vectors, x: str) -> str:
     return v.select(v.compare("gt", a, v.constant(0.925)), v.copysign(large, x), small)
 
 
-_PIECES = 32  # of erf, each an eighth wide: around 0, 1/8, 2/8, ...
+_PIECES = 32  # of a function that ends at 1, around 0, the width, twice the width, ...
+_ERF32_WIDTH, _TANH32_WIDTH = 1 / 8, 9 / 32
 
 
-def _erf_of_pieces(v: Vectors, x: str, coefficients: list[list[str]], width: float) -> str:
-    """x times a polynomial in the distance from the middle of x's piece, of the widths 0 to 1/2, 1/2 to 3/2,
-    ... times `width`, whose coefficients are looked up in two registers; 1 where that is more."""
+def _of_pieces(v: Vectors, x: str, coefficients: list[list[str]], width: float) -> str:
+    """An odd function that ends at 1: x times a polynomial in the distance from the middle of x's piece, of
+    the widths 0 to 1/2, 1/2 to 3/2, ... times `width`, whose coefficients are looked up in two registers; 1
+    where that is more."""
     a, rounder = v.abs(x), v.constant(_FORMATS[v.dtype].rounder)
     count, kind = len(coefficients[0]), scalar_type(v.dtype)
     bounded = v.minimum(a, v.constant((count - 0.51) * width), True)
@@ -303,15 +307,27 @@ def _erf_of_pieces(v: Vectors, x: str, coefficients: list[list[str]], width: flo
     return v.copysign(v.minimum(v.mul(a, total), v.constant(1), True), x)
 
 
+def _coefficients32(f: Callable[[float], float], slope: float, width: float, degree: int) -> list[list[str]]:
+    """For each power of the distance, the highest first, the coefficients of all pieces in f(x)/x, which is
+    `slope` at 0."""
+    pieces = []
+    for middle in (piece * width for piece in range(_PIECES)):
+        nodes = [middle + cos((2 * k + 1) * pi / (2 * degree + 2)) * width / 2 for k in range(degree + 1)]
+        values = [f(x) / x if x else slope for x in nodes]
+        pieces.append(np.polyfit([x - middle for x in nodes], values, degree))
+    return [[literal(float(np.float32(c)), "float32") for c in column] for column in zip(*pieces)]
+
+
 @cache
 def _erf32_coefficients() -> list[list[str]]:
-    """For each power of the distance, the highest first, the coefficients of all pieces in erf(x)/x: 3e-9."""
-    pieces = []
-    for piece in range(_PIECES):
-        nodes = [piece / 8 + cos((2 * k + 1) * pi / 10) / 16 for k in range(5)]
-        values = [erf(x) / x if x else 2 / sqrt(pi) for x in nodes]
-        pieces.append(np.polyfit([x - piece / 8 for x in nodes], values, 4))
-    return [[literal(float(np.float32(c)), "float32") for c in column] for column in zip(*pieces)]
+    """To 3e-9."""
+    return _coefficients32(erf, 2 / sqrt(pi), _ERF32_WIDTH, 4)
+
+
+@cache
+def _tanh32_coefficients() -> list[list[str]]:
+    """To 2e-9."""
+    return _coefficients32(tanh, 1.0, _TANH32_WIDTH, 5)
 
 
 # float64 -----------------------------------------------------------------------------------------
@@ -513,7 +529,7 @@ def _atanh64(v: Vectors, x: str) -> str:
 
 def _erf64(v: Vectors, x: str) -> str:
     if Ability.PERMUTE in v.f.target.abilities:
-        return _erf_of_pieces(v, x, _erf64_coefficients(), _WIDTH64)
+        return _of_pieces(v, x, _erf64_coefficients(), _WIDTH64)
     a = v.abs(x)
     square = v.mul(x, x)
     small = v.mul(x, v.polynomial(square, _ERF64))

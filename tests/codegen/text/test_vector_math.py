@@ -112,11 +112,13 @@ def test_functions(target, name, dtype):
 
 @targets
 @pytest.mark.parametrize("dtype", ("float32", "float64"))
-def test_pieces_of_erf_meet(target, dtype):
-    borders = np.concatenate([(np.arange(34) + 0.5) / 8, (np.arange(18) + 0.5) * 0.375]).astype(dtype)
-    x = np.concatenate([np.nextafter(borders, 0), borders, np.nextafter(borders, 9)]).astype(dtype)
-    (got,) = run(target, [apply("erf", input_(0, dtype))], [x])
-    units, message = worst(got, precise("erf", x), x)
+@pytest.mark.parametrize("name", ("erf", "tanh"))
+def test_pieces_meet(target, name, dtype):
+    widths = (1 / 8, 9 / 32, 3 / 8)
+    borders = np.concatenate([(np.arange(34) + 0.5) * width for width in widths]).astype(dtype)
+    x = np.concatenate([np.nextafter(borders, 0), borders, np.nextafter(borders, 99)]).astype(dtype)
+    (got,) = run(target, [apply(name, input_(0, dtype))], [x])
+    units, message = worst(got, precise(name, x), x)
     assert units <= (3 if dtype == "float32" else 4), message
     assert got.max() <= 1
 
