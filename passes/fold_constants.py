@@ -5,7 +5,8 @@
 A constant that repeats one value stays a splat. Of large ones a Map, and what only moves elements, are only
 written down (`Constant.derivation`) and computed when a kernel packs them or the library writes them, one
 by one: weights behind a Cast or DequantizeLinear take no memory before. What would repeat stored elements (a
-Broadcast) stays a node, and so does one whose folding fails.
+Broadcast) stays a node unless only what is folded reads it, and so does one whose folding fails. A table's
+rows that are gathered by constants are stored as long as all of them are little beside the model.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ..records import dataclass
 TOTAL_LIMIT = 1 << 30  # bytes folded in all
 STEPS_LIMIT = 16  # computed constants that a constant is made of
 DERIVED_LIMIT = 16  # bytes derived lazily from each stored byte, beside TOTAL_LIMIT
+GROWTH = 8  # of so many bytes of constants one may be added by elements that are stored again
 SMALL = 4096  # bytes of a constant that is computed at once, whatever it takes
 PLACES = 1 << 16  # the same of indices, by which kernels know what lies where
 GENERATED_LIMIT = 16 << 20  # bytes that are stored rather than made of nothing in every run
@@ -37,12 +39,13 @@ SLICE = 1 << 18  # elements of a derived constant that are computed at a time
 
 @dataclass
 class _Budget:
-    """What folding may still cost: bytes of results, `interpret.effort`, and bytes of derived constants, of
-    which more may be where more is `stored`."""
+    """What folding may still cost: bytes of results, `interpret.effort`, bytes of derived constants, of which
+    more may be where more is `stored`, and bytes of elements that are stored again."""
 
     nbytes: int
     effort: int
     derived: int
+    again: int
     stored: dict[int, Constant] = field(default_factory=dict)
 
     def pays(self, nbytes: int, effort: int) -> bool:
@@ -51,6 +54,13 @@ class _Budget:
             return False
         self.nbytes -= nbytes
         self.effort -= effort
+        return True
+
+    def repeats(self, nbytes: int) -> bool:
+        """Whether so many bytes may be stored of elements that are stored already; then they are taken."""
+        if nbytes > self.again:
+            return False
+        self.again -= nbytes
         return True
 
     def derives(self, nbytes: int, constants: list[Constant]) -> bool:
@@ -67,15 +77,18 @@ class _Budget:
 
 def fold_constants(graph: Graph) -> Graph:
     """graph with nodes over constants replaced by their results."""
-    budget = _Budget(TOTAL_LIMIT, interpret.EFFORT_LIMIT, TOTAL_LIMIT)
+    constants = {id(v.constant): v.constant for node in graph.nodes for v in node.inputs if v.constant}
+    stored = sum(c.nbytes for c in constants.values() if c.splat is None)
+    budget = _Budget(TOTAL_LIMIT, interpret.EFFORT_LIMIT, TOTAL_LIMIT, stored // GROWTH)
     return everywhere(lambda g: _fold(g, budget))(graph)
 
 
 def _fold(graph: Graph, budget: _Budget) -> Graph:
     """graph folded within what is left of the budget."""
-    rewriter = Rewriter(graph)
+    rewriter, repeating = Rewriter(graph), _repeating(graph, budget)
     for node in graph.nodes:
-        folded = _results(node, tuple(rewriter.of(v) for v in node.inputs), budget)
+        inputs = tuple(rewriter.of(v) for v in node.inputs)
+        folded = _results(node, inputs, budget, id(node) in repeating)
         if folded is not None:
             rewriter.replace(node.outputs, folded)
         else:
@@ -83,8 +96,51 @@ def _fold(graph: Graph, budget: _Budget) -> Graph:
     return rewriter.finish()
 
 
-def _results(node: Node, inputs: tuple[Value, ...], budget: _Budget) -> tuple[Value, ...] | None:
-    """What the node gives for these inputs, if they are constants and it may be computed."""
+def _repeating(graph: Graph, budget: _Budget) -> set[int]:
+    """The nodes, by id, that would store elements again, more than may be. What is read by nodes alone that
+    are folded is not stored."""
+    made = _made_of(graph)
+    stored, found = {id(v) for v in graph.outputs}, set[int]()
+    for node in reversed(graph.nodes):
+        stays = not node.outputs or id(node.outputs[0]) not in made
+        if not stays and any(id(v) in stored for v in node.outputs) and _repeats(node, made):
+            moved = not isinstance(node.op, (Map, Broadcast))  # which readers compute for nothing
+            stays = not (moved and budget.repeats(sum(number(v.tensor.nbytes) for v in node.outputs)))
+            found |= {id(node)} if stays else set()
+        if stays:
+            stored |= {id(v) for v in node.inputs}
+    return found
+
+
+def _made_of(graph: Graph) -> dict[int, int]:
+    """Of how many elements of the graph's constants the values are made, at most, that depend on nothing
+    else."""
+    found: dict[int, int] = {}
+    for node in graph.nodes:
+        for v in node.inputs:
+            if v.constant is not None:
+                found[id(v)] = math.prod(v.constant.shape)
+        static = all(isinstance(v.type, TensorType) and is_static(v.type.shape) for v in node.outputs)
+        known = static and node.inputs and all(id(v) in found for v in node.inputs)
+        if known and interpret.effort(node.op, [v.type for v in node.inputs]) <= interpret.EFFORT_LIMIT:
+            elements = sum(found[id(v)] for v in node.inputs)
+            found |= {id(v): min(elements, number(v.tensor.count)) for v in node.outputs}
+    return found
+
+
+def _repeats(node: Node, made: dict[int, int]) -> bool:
+    """Whether the results have more elements than they are made of."""
+    count = sum(number(v.tensor.count) for v in node.outputs)
+    elements = max(sum(made[id(v)] for v in node.inputs), 1)
+    limit = PLACES if node.outputs[0].dtype == "int64" else SMALL
+    return number(node.outputs[0].tensor.nbytes) > limit and count > elements
+
+
+def _results(
+    node: Node, inputs: tuple[Value, ...], budget: _Budget, repeats: bool
+) -> tuple[Value, ...] | None:
+    """What the node gives for these inputs, if they are constants and it may be computed. repeats: it may not
+    unless they and the result repeat one value."""
     if not node.outputs or isinstance(node.op, Random) or not (inputs or _is_dear(node)):
         return None
     constants = [v.constant for v in inputs if v.constant is not None]
@@ -96,7 +152,7 @@ def _results(node: Node, inputs: tuple[Value, ...], budget: _Budget) -> tuple[Va
         if repeated is not None:
             return repeated
     nbytes = sum(number(t.nbytes) for t in types)
-    if inputs and _repeats(node, constants):
+    if repeats:
         return None
     if _is_cheap(node) and _steps(constants) <= STEPS_LIMIT and budget.derives(nbytes, constants):
         return (_lazily(node, constants),)
@@ -183,14 +239,6 @@ def _splat(node: Node, constants: list[Constant]) -> tuple[Value, ...] | None:
 
 def _scalar(constant: Constant) -> np.ndarray:
     return np.asarray(constant.splat, dtypes.numpy_dtype(constant.dtype))
-
-
-def _repeats(node: Node, constants: list[Constant]) -> bool:
-    """Whether folding would store more elements than there are."""
-    stored = max(sum(math.prod(c.shape) for c in constants), 1)
-    count = sum(number(v.tensor.count) for v in node.outputs)
-    limit = PLACES if node.outputs[0].dtype == "int64" else SMALL
-    return number(node.outputs[0].tensor.nbytes) > limit and count > stored
 
 
 def _value(output: Value, constant: Constant) -> Value:

@@ -152,7 +152,9 @@ def effort(op: ops.Op, inputs: Sequence[Type]) -> int:
             return max(touched, _known(result[0].count * dims.product(op.kernel)))
         case ops.TreeEnsemble():
             return touched + _known(given[0].shape[0] * given[6].count * (op.depth + 1))
-        case ops.Attention() | ops.Recurrent() | ops.Scatter() | ops.RuntimeCall():
+        case ops.Scatter():
+            return 8 * touched  # one by one
+        case ops.Attention() | ops.Recurrent() | ops.RuntimeCall():
             return touched**2
     return touched
 

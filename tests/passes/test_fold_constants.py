@@ -2,7 +2,8 @@
 written."""
 
 import numpy as np
-from support.pass_text import agrees, becomes, clean, stays
+import pytest
+from support.pass_text import agrees, becomes, clean, ops, stays
 
 from onnxc.ir.text_parser import parse
 from onnxc.passes import fold_constants as module
@@ -218,6 +219,65 @@ def test_data_is_not_repeated():
     }""",
         {"w": np.ones(64, np.float32)},
     )
+
+
+def test_what_repeats_data_is_computed_where_it_is_not_stored():
+    rows = np.arange(64, dtype=np.float32)
+    found = agrees(
+        fold_constants,
+        """graph g(%x: float32[64]) {
+        %w = constant float32[64] #data
+        %0 = broadcast(%w) shape=(64, 64)
+        %1 = reduce(%0) kind=sum axes=(1)
+        %2 = map(%x, %1) { add($0, $1) }
+        return %2
+    }""",
+        {"w": rows},
+    )
+    assert ops(found) == ["Map"]
+
+
+BIAS = """graph g(%x: float32[8, 256, 256], %y: float32[ROWS]) {
+    %t = constant float32[100, 8] #data
+    %p = constant int64[65536] #data
+    %w = constant float32[ROWS] #data
+    %0 = gather(%t, %p) form=axis
+    %1 = transpose(%0) perm=(1, 0)
+    %2 = reshape(%1) shape=(8, 256, 256)
+    %3 = map(%x, %2) { add($0, $1) }
+    %4 = map(%y, %w) { add($0, $1) }
+    return %3, %4
+}"""
+
+
+@pytest.mark.parametrize(
+    "rows, found", [(1 << 22, ["Map"] * 2), (1 << 20, ["Gather", "Transpose", "Reshape"])]
+)
+def test_rows_of_a_table_are_gathered_where_that_is_little_beside_the_model(rows, found):
+    """An eighth of its constants: 2 MB of 16 MB are, of 4 MB not."""
+    rng = np.random.default_rng(1)
+    constants = {"t": rng.standard_normal((100, 8)).astype(np.float32)}
+    constants |= {"p": rng.integers(0, 100, 65536), "w": np.ones(rows, np.float32)}
+    folded = fold_constants(parse(BIAS.replace("ROWS", str(rows)), constants))
+    assert ops(folded)[: len(found)] == found
+
+
+def test_scattered_elements_are_computed():
+    places = np.stack([np.arange(40000), np.zeros(40000, np.int64)], 1)
+    found = clean(fold_constants)(
+        parse(
+            """graph g(%x: float32[40000, 2]) {
+            %w = constant float32[40000, 2] #data
+            %p = constant int64[40000, 2] #data
+            %u = constant float32[40000] #data
+            %0 = scatter(%w, %p, %u) form=nd
+            %1 = map(%x, %0) { add($0, $1) }
+            return %1
+        }""",
+            {"w": np.ones((40000, 2), np.float32), "p": places, "u": np.arange(40000, dtype=np.float32)},
+        )
+    )
+    assert ops(found) == ["Map"]
 
 
 def test_moved_data_is_made_only_when_it_is_written():
