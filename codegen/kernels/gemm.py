@@ -406,7 +406,7 @@ class Gemm:
             elif streams > 1:
                 panel = Panel(b, prefetch=mk.fetched_ahead(streams))
             else:
-                panel = Panel(b, ahead=self.ahead() if self.shared else None)
+                panel = Panel(b, ahead=self.ahead(tile) if self.shared else None)
             return mk.multiply_add(
                 f,
                 tile,
@@ -452,18 +452,19 @@ class Gemm:
         """Bytes of a panel for each step of k."""
         return self.width * self.group * self.sizes[B]
 
-    def ahead(self) -> Ahead:
-        """What a tile fetches: `share` bytes in each step of k, and no less than that of two tiles."""
-        step, rows = self.depth_bytes, self.product.m.size
-        least = 2 * self.tiling.rows if not isinstance(rows, int) else rows
-        return Ahead("%ahead", "%share", -(-step * min(self.tiling.rows, least) // (least * LINE)))
+    def ahead(self, tile: mk.Tile) -> Ahead:
+        """What a tile fetches: `share` bytes in each step of k; where only the run knows how many they are,
+        lines for all that a step has."""
+        rows = self.product.m.size
+        most = self.depth_bytes * (tile.rows / rows if isinstance(rows, int) else 1)
+        return Ahead("%ahead", "%share", math.ceil(most / LINE))
 
-    def shares(self, f: KernelFunction, panel: str, row: str) -> tuple[str, str]:
+    def shares(self, f: KernelFunction, panel: str, row: str, height: int) -> tuple[str, str]:
         """The arguments %ahead and %share of the tile at a row of a panel: where its share begins, and the
         bytes of a step."""
         rows = f.maximum(f.size(self.product.m.size), 1)
         each, _ = f.divide(f.size(self.product.depth * (self.width * self.sizes[B])), rows)
-        step, _ = f.divide(self.tiling.rows * self.depth_bytes, rows)
+        step, _ = f.divide(height * self.depth_bytes, rows)
         return f.offset(panel, f.add(f.size(self.panel_bytes()), f.mul(row, each))), step
 
     # The entry -----------------------------------------------------------------------------------
@@ -589,7 +590,7 @@ class Gemm:
         numbers = [f.size(word) for word in self.words]
         pointers = [*at, "%scratch"]
         if self.shared:
-            ahead, share = self.shares(f, constant, row)
+            ahead, share = self.shares(f, constant, row, height)
             pointers, numbers = [*pointers, ahead], [*numbers, share]
         arguments = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in (*numbers, columns)]
         f.statement(f"call void @{ENTRY}.{name}{height}({', '.join(arguments)})")

@@ -214,7 +214,7 @@ class Stored(Gemm):
         step = self.word(self.step_of(p.k[0], A))
         rows = mk.strided_rows(f, a, self.word(self.step_of(p.m, A)), tile.rows, step)
         if self.kind == FIRST:
-            ahead = self.ahead() if self.shared else None
+            ahead = self.ahead(tile) if self.shared else None
             return panels.multiply_add_kept(f, tile, rows, b, self.form, self.decoded(f), ahead)
         if self.tiling.integers:
             return self.integer_sums(f, tile, rows, b)
