@@ -463,7 +463,8 @@ class Gemm:
         """The arguments %ahead and %share of the tile at a row of a panel: where its share begins, and the
         bytes of a step."""
         rows = f.maximum(f.size(self.product.m.size), 1)
-        each, _ = f.divide(f.size(self.product.depth * (self.width * self.sizes[B])), rows)
+        steps = dims.ceil_divide(self.product.depth, self.group)
+        each, _ = f.divide(f.size(steps * self.depth_bytes), rows)
         step, _ = f.divide(height * self.depth_bytes, rows)
         return f.offset(panel, f.add(f.size(self.panel_bytes()), f.mul(row, each))), step
 

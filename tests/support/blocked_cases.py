@@ -12,7 +12,7 @@ from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.graph import Constant, Derivation, Node, TensorType, Value, make_node
 from onnxc.ir.interpret import run_op
 from onnxc.ir.ops import Conv, Map, Op
-from onnxc.target import LEVELS, TARGETS, Ability
+from onnxc.target import LEVELS, Ability
 
 
 @dataclass
@@ -178,7 +178,7 @@ def transposed(x_shape, w_shape, strides, pads=0, dilations=1, output_padding=()
     )
 
 
-DOTS = [t for t in (*LEVELS.values(), *map(TARGETS.get, harness.WITH_DOTS)) if harness.runs(t)]
+DOTS = [*filter(harness.runs, LEVELS.values()), *harness.with_dots()]
 WITH_DOTS = pytest.mark.parametrize("target", DOTS, ids=str)
 
 

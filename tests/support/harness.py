@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 import numpy as np
+import pytest
 from support import emulated
 
 from onnxc.codegen.text.emitter import ENTRY
@@ -22,7 +23,9 @@ llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
 
 EMULATED = [find_target(name) for name in os.environ.get("ONNXC_TESTS_EMULATED", "").split()]
-WITH_DOTS = "alderlake", "sapphirerapids", "neoverse-n1", "neoverse-v1"  # processors of all kinds
+#: Processors by the kind of their dot products; of one kind each has those of the next.
+DOTS = ("alderlake",), ("sapphirerapids", "znver4", "cascadelake"), ("neoverse-n1",), ("neoverse-v1",)
+WITHOUT = [pytest.param(None, None, marks=pytest.mark.skip("this processor has no dot products"))]
 RUNNABLE = EMULATED or [t for t in LEVELS.values() if runs_here(t)]
 
 
@@ -31,6 +34,12 @@ def runs(target):
     if EMULATED:
         return any(target.triple == t.triple and {*target.features} <= {*t.features} for t in EMULATED)
     return runs_here(target)
+
+
+def with_dots(runs=runs):
+    """Of each kind of dot products the target that has most of them and can be run."""
+    found = [[t for t in map(find_target, kind) if runs(t)] for kind in DOTS]
+    return [targets[0] for targets in found if targets]
 
 
 def machine(target, level=2, reloc="pic", codemodel="small", jit=False):

@@ -250,13 +250,12 @@ def test_types_that_tiles_do_not_widen_are_left_to_others():
 
 # Dot products ------------------------------------------------------------------------------------
 
-WITH_DOTS = [TARGETS[name] for name in harness.WITH_DOTS if harness.runs(TARGETS[name])]
 IN_GROUPS = [
     (t, (*types, d.accumulate))
-    for t in WITH_DOTS
+    for t in harness.with_dots()
     for d in t.dots
     for types in sorted({(d.lhs, d.rhs), (d.rhs, d.lhs)})
-]
+] or harness.WITHOUT
 
 
 def in_groups(case, target):
