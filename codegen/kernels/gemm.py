@@ -465,7 +465,7 @@ class Gemm:
         rows = f.maximum(f.size(self.product.m.size), 1)
         steps = dims.ceil_divide(self.product.depth, self.group)
         each, _ = f.divide(f.size(steps * self.depth_bytes), rows)
-        step, _ = f.divide(height * self.depth_bytes, rows)
+        step, _ = f.divide(f.add(height * self.depth_bytes - 1, rows), rows)
         return f.offset(panel, f.add(f.size(self.panel_bytes()), f.mul(row, each))), step
 
     # The entry -----------------------------------------------------------------------------------

@@ -5,8 +5,10 @@ import ctypes
 import os
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import llvmlite.binding as llvm
@@ -15,6 +17,7 @@ import pytest
 from support import emulated
 
 from onnxc.codegen.text.emitter import ENTRY
+from onnxc.codegen.tiles.panel import LINE
 from onnxc.ir import dims, dtypes
 from onnxc.ir.graph import Constant, Node, TensorType, Value
 from onnxc.target import LEVELS, find_target, runs_here
@@ -212,6 +215,29 @@ class Prepared:
     def results(self):
         """[(array, whether halo and padding lanes hold zeros)]"""
         return [from_storage(m, v.type, self.env) for m, v in zip(self.outputs, self.node.outputs)]
+
+
+_fetched = set()
+_record = ctypes.CFUNCTYPE(None, ctypes.c_size_t, *[ctypes.c_int32] * 3)(
+    lambda address, *_: _fetched.add(address // LINE)
+)
+
+
+def fetched_lines(node: Node, choice, arrays, target, env=None):
+    """(the lines that a kernel fetches ahead, its memory), of one call for all parts; not emulated."""
+    llvm.add_symbol("record", ctypes.cast(_record, ctypes.c_void_p).value)
+    _fetched.clear()
+    emit = choice.kernel.emit
+
+    def recording(*given):
+        code = emit(*given)
+        steps = [replace(s, text=s.text.replace("@llvm.prefetch.p0(", "@record(")) for s in code.steps]
+        return replace(code, steps=tuple(steps))
+
+    kernel = SimpleNamespace(emit=recording, pack=choice.kernel.pack)
+    prepared = Prepared(node, replace(choice, kernel=kernel), arrays, target, env)
+    assert prepared.run() is None
+    return {*_fetched}, prepared.memory
 
 
 def run_choice(node: Node, choice, arrays, target, env=None, split=3):

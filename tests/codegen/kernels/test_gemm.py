@@ -477,3 +477,17 @@ def test_a_tile_of_all_rows_fetches_the_next_panel_of_weights_that_are_far(targe
 def test_rows_of_the_run_over_weights_that_are_far(rows):
     far = replace(BEST, run_bytes=1 << 30)
     Case("mk,kn->mn", matrix(rows, 200, 320), symbolic="m").check(far)
+
+
+@pytest.mark.skipif(bool(harness.EMULATED), reason="what is fetched is seen in this process")
+@pytest.mark.parametrize("symbolic", ["m", ""])
+@pytest.mark.parametrize("rows", [3, 8, 13, 15, 16, 29, 64])
+def test_every_line_of_the_panels_behind_the_first_is_fetched_while_others_are_multiplied(rows, symbolic):
+    case = Case("mk,kn->mn", matrix(rows, 200, 320), symbolic=symbolic)
+    far = replace(BEST, run_bytes=1 << 30)
+    choice = next(c for c in choices_of(gemm, case.node, far) if c.tiling.order == "panels")
+    lines, memory = harness.fetched_lines(case.node, choice, case.arrays, far)
+    weights = memory["input"][1]
+    panel = 320 * 4 * choice.tiling.vectors * choice.tiling.lanes
+    behind = range(weights.ctypes.data + panel, weights.ctypes.data + weights.nbytes, 64)
+    assert {address // 64 for address in behind} <= lines
