@@ -370,6 +370,13 @@ class ConvPlan:
         """Steps of k of a tile."""
         return -(-self.x.channels // (1 if self.dot is None else self.dot.group)) * self.window.taps
 
+    def times(self, target: Target, panels: Panels) -> list[float]:
+        """Of a tile of each width, but for its weights, which are there when others read them too."""
+        vectors = panels.registers(target, self.dtype)
+        pixels = [self.rows * width for width in self.widths]
+        found = [tile_estimate(target, self.steps, p, vectors, self.dot) for p in pixels]
+        return [each.compute + each.overhead for each in found]
+
     def share(self, panels: Panels) -> int:
         """What a pixel's part is of the bytes of the next panel, which all tiles together fetch."""
         pixels = dims.typical(plane := self.out.height * self.out.width)
@@ -636,7 +643,7 @@ def _emit_panel(
             ]
             f.statement(f"call void @{plan.tile_name(kind, width)}({', '.join(words)})")
 
-        cover(f, start, stop, plan.widths, tile)
+        cover(f, start, stop, plan.widths, tile, plan.times(f.target, kind))
 
     if plan.single_row:
         line("0", *lines)

@@ -444,14 +444,37 @@ def equal_width(length: int, most: int) -> int:
     return -(-length // -(-length // most)) if length else 1
 
 
+def left_to_narrower(widths: Sequence[int], times: Sequence[float]) -> list[int]:
+    """For each of the widths of tiles, which descend and take so much time each: the longest rest that those
+    after it cover in less time than one more of it does."""
+
+    def least(index: int, length: int) -> float:
+        whole, rest = divmod(length, widths[index])
+        if rest and index + 1 < len(widths):
+            return whole * times[index] + min(times[index], least(index + 1, rest))
+        return (whole + (rest > 0)) * times[index]
+
+    found = []
+    for index, (width, time) in enumerate(zip(widths[:-1], times)):
+        worse = [rest for rest in range(1, width) if least(index + 1, rest) >= time]
+        found.append(min(worse, default=width) - 1)
+    return [*found, 0]
+
+
 def cover(
-    f: Function, start: str | int, stop: str | int, widths: Sequence[int], body: Callable[[int, str], None]
+    f: Function,
+    start: str | int,
+    stop: str | int,
+    widths: Sequence[int],
+    body: Callable[[int, str], None],
+    times: Sequence[float] | None = None,
 ) -> None:
     """Calls `body(width, first)` to emit tiles that cover start..stop-1 and nothing outside; widths
     descend to 1 unless the length is known to reach them. The last tile of a width may overlap the
-    one before: its results are written twice."""
+    one before, where narrower ones would take longer: its results are written twice. times: what a tile of
+    each width takes; None: any two longer than one."""
     at, length = start, f.sub(stop, start)
-    for width, smaller in zip(widths, [*widths[1:], 0]):
+    for width, smaller in zip(widths, left_to_narrower(widths, times) if times else [*widths[1:], 0]):
         whole, left = f.divide(f.sub(stop, at), width)
         if left == "0":
             count, following = whole, stop
