@@ -1,11 +1,11 @@
-"""Convolution with few output channels, or groups of few: pixels of a dense image lie in the lanes, weights
-are broadcast.
+"""Convolution of dense images: pixels lie in the lanes, weights are broadcast.
 
     tile: some output channels  x  `vectors` vectors of neighbouring pixels, in registers
 Were channels in the lanes, those that a block has too many would be computed as well: fifteen of sixteen for
-the single channel that ends a detector. Each part copies the rows that it needs, padding included, to its
-scratch memory; a tap then is one load of neighbouring pixels, wherever it begins. Where the window moves by
-several columns, the copy has every so many-th column together, so that pixels read neighbours there as well.
+the single channel that ends a detector; and images that come or go dense would be brought to blocks and back.
+Each part copies the rows that it needs, padding included, to its scratch memory; a tap then is one load of
+neighbouring pixels, wherever it begins. Where the window moves by several columns, the copy has every so
+many-th column together, so that pixels read neighbours there as well.
 """
 
 from __future__ import annotations
@@ -43,10 +43,9 @@ from ..tiles.panel import Panel
 from ..tiles.strides import broadcast_stride, row_major
 from .conv import dense_images, is_plain, window
 
-MOST_CHANNELS = 16  # of a group's result: with more, few lanes are left over where they lie there
 MOST_VECTORS = 12  # of a tile
-MOST_STRIDE = 4  # by which a window moves along its columns
-MOST_BYTES = 1 << 20  # of the rows of a window
+MOST_STRIDE = 8  # by which a window moves along its columns
+MOST_BYTES = 1 << 24  # of the rows of a window
 TWICE = 1.5  # times as much is copied as there is, since the windows of two parts overlap
 SCRATCH_BYTES = 1 << 20  # what a part's rows may take where several rows fit
 
@@ -62,12 +61,12 @@ class Tiling:
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
-    """The tiles that take the least time, where there are few output channels in a group."""
+    """The tiles that take the least time."""
     if not is_plain(node) or node.op.transposed:
         return
-    x, out, win = group_images(node)
+    x, _, win = group_images(node)
     apart = win.strides[1] == 1 or (win.dilations[1] == 1 and win.strides[1] <= MOST_STRIDE)
-    if out.channels > MOST_CHANNELS or not apart or window(node).halo is None or not win.taps:
+    if not apart or window(node).halo is None or not win.taps:
         return
     if win.extent[0] * x.channels * dims.typical(x.row) > MOST_BYTES:
         return
@@ -112,13 +111,20 @@ def estimate(node: Node[Conv], target: Target, vectors: int) -> Estimate:
     height, width = dims.typical(out.height), dims.typical(out.width)
     depth, sums = x.channels * win.taps, node.op.accumulate
     found, lines = costs.step(target), dims.typical(out.batch) * groups * height
-    across = -(-width // target.lanes(sums))
+    across, size = -(-width // target.lanes(sums)), dtypes.itemsize(sums)
+    weights, copied = depth * out.channels * size, win.extent[0] * x.channels * dims.typical(x.row)
+    split = costs.UNALIGNED * (width % target.lanes(sums) > 0)
+    column = (
+        x.channels * win.kernel[0] * target.lanes(sums) * size
+    )  # bytes that a vector of pixels is made of
     for rows, tall in height_counts(out.channels, most_rows(target, vectors)).items():
         for wide, count in height_counts(across, vectors).items():
             chains = chains_for(target, rows, wide)
             step = costs.step_time(target, rows * wide, rows + 2 * wide, chains)
-            ends = costs.compute(target, costs.TILE_VECTOR * rows * wide)
+            ends = costs.compute(target, (costs.TILE_VECTOR + split) * rows * wide)
             tile = Estimate(compute=depth * step) + costs.overhead(target, costs.CONV_TILE) + ends
+            tile += costs.again(target, depth * rows * size, weights)
+            tile += costs.again(target, wide * column, copied)
             found += tile * (lines * tall * count)
     copies = TWICE if height > 1 and win.extent[0] > win.strides[0] else 1.0
     planes = dims.typical(x.batch) * groups * x.channels

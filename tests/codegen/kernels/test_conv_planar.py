@@ -1,11 +1,10 @@
-"""Convolutions of few output channels, whose pixels lie in the lanes, against the interpreter."""
+"""Convolutions of dense images, whose pixels lie in the lanes, against the interpreter."""
 
 import numpy as np
 import pytest
 from support import harness
 from support.blocked_cases import bias, check, convolution, random, relu_of_bias, symbols
 
-from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import conv_planar
 from onnxc.ir import expr
 
@@ -33,7 +32,7 @@ def test_padding_is_copied(target, pads):
 
 
 @TARGETS
-@pytest.mark.parametrize("stride", [2, 3, 4])
+@pytest.mark.parametrize("stride", [2, 3, 4, 5, 8])
 @pytest.mark.parametrize("pad", [0, 1])
 def test_strides_cut_rows_into_phases(target, stride, pad):
     check(convolution((1, 2, 9, 90), (3, 2, 3, 5), stride, pad), conv_planar, target)
@@ -74,9 +73,17 @@ def test_doubles_and_many_parts(target):
 
 
 @TARGETS
-def test_many_channels_are_not_taken(target):
-    node = convolution((1, 3, 8, 8), (17, 3, 3, 3), 1, 1).node()
-    assert choices_of(conv_planar, node, target) == []
+@pytest.mark.parametrize("channels", [17, 45, 130])
+def test_many_channels_of_a_dense_image(target, channels):
+    case = convolution(
+        (2, 3, 8, 21), (channels, 3, 3, 3), 1, 1, epilogue=relu_of_bias(), extra=[bias(channels)]
+    )
+    check(case, conv_planar, target)
+
+
+@TARGETS
+def test_rows_of_a_window_beyond_the_second_level_cache(target):
+    check(convolution((1, 700, 9, 60), (3, 700, 9, 1), 1, (4, 0, 4, 0)), conv_planar, target)
 
 
 @TARGETS
