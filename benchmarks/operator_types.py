@@ -68,6 +68,8 @@ def _converted(given: Input, name: str) -> Input:
         array = np.asarray(recipe(rng))
         if name in ("float16", "bfloat16", "float64"):
             return np.clip(array, -6e4, 6e4).astype(dtype)
+        if array.size == 1 and array == np.rint(array):  # an exponent, a step
+            return array.astype(dtype)
         low = 0 if name == "uint8" else -100
         return np.clip(np.rint(array * 30), low, 100).astype(dtype)
 

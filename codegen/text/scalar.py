@@ -8,6 +8,7 @@ roundings (`conversion.py`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
@@ -589,9 +590,14 @@ def _power(v: Vectors, node: Expr, args: list[str]) -> str:
     if not v.floating and not b.floating:
         if b.dtype == "bool":
             return v.select(args[1], args[0], v.constant(1))
+        if exponent.op == "const" and exponent.value >= 0:
+            return vector_math.whole_power(v, args[0], exponent.value)
         return vector_math.integer_power(v, b, *args)
     if v.floating and b.floating and b.dtype == v.dtype:
         return vector_math.function(v, "pow", *args)
+    squared = exponent.op == "const" and exponent.value == 2
+    if squared and v.dtype == base.dtype and dtypes.is_integer(v.dtype) and dtypes.bits(v.dtype) <= 32:
+        return _square(v, args[0])
     wide = v.of("float64")
     powered, result = cast(v, "float64", args[0]), None
     if exponent.op == "const":
@@ -599,3 +605,13 @@ def _power(v: Vectors, node: Expr, args: list[str]) -> str:
     if result is None:
         result = vector_math.function(wide, "pow", powered, cast(b, "float64", args[1]))
     return cast(wide, v.dtype if v.floating else base.dtype, result)
+
+
+def _square(v: Vectors, x: str) -> str:
+    """x * x of integers, or the greatest number."""
+    greatest = dtypes.integer_range(v.dtype)[1]
+    root = math.isqrt(greatest)
+    outside = v.compare("gt", x, v.constant(root))
+    if dtypes.is_signed(v.dtype):
+        outside = v.either(outside, v.compare("lt", x, v.constant(-root)))
+    return v.select(outside, v.constant(greatest), v.mul(x, x))

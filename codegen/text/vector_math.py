@@ -599,6 +599,17 @@ def constant_power(v: Vectors, x: str, exponent: float) -> str | None:
     ]()
 
 
+def whole_power(v: Vectors, x: str, exponent: int) -> str:
+    """x to a constant power of 0 and more; of integers wrapping."""
+    found: str | None = None
+    while exponent:
+        if exponent & 1:
+            found = x if found is None else v.mul(found, x)
+        exponent >>= 1
+        x = v.mul(x, x) if exponent else x
+    return v.constant(1) if found is None else found
+
+
 def integer_power(v: Vectors, b: Vectors, base: str, exponent: str) -> str:
     """Wrapping; a negative exponent gives 0, but for the bases 1 and -1."""
     zero, one = b.constant(0), b.constant(1)

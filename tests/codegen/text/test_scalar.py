@@ -51,7 +51,7 @@ def test_integers_with_constants(target, dtype):
     values = (0, 1, 2, 3, 7, 100, *((-1, -3) if dtypes.is_signed(dtype) else ()))
     roots = [
         apply(op, input_(0, dtype), const(value, dtype))
-        for op in ("div", "mod", "fmod", "shl", "shr")
+        for op in ("div", "mod", "fmod", "shl", "shr", "pow")
         for value in values
     ]
     check_exact(target, roots, samples(dtype))

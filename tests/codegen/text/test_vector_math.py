@@ -191,6 +191,17 @@ def test_constant_powers_of_integers_are_those_of_floats(target, dtype):
 
 
 @targets
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+def test_squares_of_integers_end_at_the_greatest(target, dtype):
+    limits = np.iinfo(dtype)
+    root = math.isqrt(1 << 53 if limits.bits == 64 else limits.max)
+    ends = [limits.min, limits.min + 1, limits.max, root - 1, root, root + 1, -root - 1, -root, 0, 1]
+    ends = [x for x in ends if limits.min <= x <= limits.max]
+    for x in (np.array(ends), np.arange(max(-100, limits.min), 101), np.array([root] * 64)):
+        check_exact(target, [apply("pow", input_(0, dtype), const(2.0, "float32"))], x.astype(dtype))
+
+
+@targets
 def test_powers_of_mixed_types(target):
     generator = np.random.default_rng(0)
     base = generator.uniform(-3, 3, 500).astype(np.float32)
