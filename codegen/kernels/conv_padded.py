@@ -23,7 +23,7 @@ from ..tiles.blocked import halo_layout, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, packed_operands
 from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add
 from ..tiles.panel import Panel
-from ..tiles.panels import PanelTiling, panel_tilings, panels_of
+from ..tiles.panels import Panels, PanelTiling, panel_tilings, panels_of
 from . import conv
 from .conv import ConvPlan, dense_images, emit_plan, is_plain, plan_of, tile_estimate, window
 
@@ -68,8 +68,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     operands = operand_layouts(node, target.block)
     if operands is None or used_share(node) > SHARE:
         return
-    outputs = dims.number(node.outputs[0].shape[1])
-    for tiling, times in panel_tilings(target, outputs, target.block, node.op.accumulate):
+    for tiling, times in _tilings(node, target):
         rows, columns = tile_shape(node, axes, target, tiling)
         halo, rank = (axes[0].over(rows), axes[1].over(columns)), len(node.op.strides)
         if dense_images(node)[2] != window(node):
@@ -83,10 +82,21 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
         )
 
 
+def _tilings(node: Node[Conv], target: Target) -> list[tuple[PanelTiling, float]]:
+    """The panel widths that suit the number of a group's output channels; several groups are of whole panels
+    and blocks."""
+    (outputs, inside), block, groups = dims.numbers(node.inputs[1].shape[:2]), target.block, node.op.groups
+    made = outputs // groups
+    found = panel_tilings(target, made, block, node.op.accumulate)
+    if groups == 1:
+        return found
+    return [(t, times) for t, times in found if inside % block == made % (t.vectors * block) == 0]
+
+
 def _is_taken(node: Node) -> TypeGuard[Node[Conv]]:
-    """Whether a node is an ungrouped convolution of images of known sizes, with constant weights."""
+    """Whether a node is a convolution of images of known sizes, with constant weights."""
     op = node.op
-    if not isinstance(op, Conv) or op.transposed or op.groups != 1 or len(op.strides) > 2:
+    if not isinstance(op, Conv) or op.transposed or len(op.strides) > 2:
         return False
     sizes = (*node.inputs[0].shape[1:], *node.outputs[0].shape[1:], *op.pads)
     return all(isinstance(size, int) for size in sizes) and node.inputs[1].constant is not None
@@ -99,7 +109,7 @@ def _axes(node: Node) -> tuple[Taps, Taps] | None:
     x, out = (dims.numbers((i.height, i.width)) for i in (image, result))
     if min(*x, *out, *win.kernel) < 1 or win.taps == 1 or max(out) < 2:
         return None
-    if win.dilations == (1, 1) and all(k <= size for k, size in zip(win.kernel, x)):
+    if node.op.groups == 1 and win.dilations == (1, 1) and all(k <= size for k, size in zip(win.kernel, x)):
         return None  # others fetch weights ahead
     rows, columns = (
         Taps(win.kernel[a], win.strides[a], win.dilations[a], dims.number(win.before[a]), x[a], out[a])
@@ -155,14 +165,31 @@ def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constan
 
 @dataclass(frozen=True)
 class PaddedPlan(ConvPlan):
-    """A plan whose tiles are told which taps they use: rows %top..%bottom-1, columns %left..%right-1."""
+    """A plan whose tiles are told how far their group's channels are from the first, and which taps they use:
+    rows %top..%bottom-1, columns %left..%right-1."""
 
     axes: tuple[Taps, Taps] = field(kw_only=True)
+    groups: int = field(kw_only=True)
 
     panel_parameters: ClassVar[tuple[str, ...]] = (
         "ptr noalias %b",
+        "i64 %group",
         *(f"i64 {name}" for name in ("%top", "%bottom", "%left", "%right")),
     )
+
+    @property
+    def inside(self) -> int:
+        """The input channels of a group."""
+        return self.x.channels // self.groups
+
+    @property
+    def column_bytes(self) -> int:
+        return super().column_bytes // self.groups
+
+    def panel_words(self, f: KernelFunction, panels: Panels, panel: str) -> list[str]:
+        group, _ = f.divide(self.first_block(f, panels, panel), self.out.blocks // self.groups)
+        first = f.mul(group, f.size(self.inside // self.x.block * self.x.plane))
+        return [*super().panel_words(f, panels, panel), f"i64 {first}"]
 
     def place_words(self, f: KernelFunction, y: str, x: str, width: int) -> list[str]:
         places = ((y, self.rows), (x, width))
@@ -177,7 +204,7 @@ class PaddedPlan(ConvPlan):
     ) -> list[str]:
         """Block by block of the input, over the taps that are used."""
         x, kinds = self.x, [tile.vector] * len(sums)
-        whole, rest = divmod(x.channels, x.block)
+        whole, rest = divmod(self.inside, x.block)
         if whole:
             with f.loop(0, whole, 1, list(zip(kinds, sums))) as blocks:
                 loop_sums = self._block(
@@ -199,7 +226,7 @@ class PaddedPlan(ConvPlan):
     ) -> list[str]:
         """The sums and the products with so many channels of a block."""
         x, win, kinds = self.x, self.window, [tile.vector] * len(sums)
-        image = f.offset("%a", f.mul(block, f.size(x.plane)))
+        image = f.offset("%a", f.add("%group", f.mul(block, f.size(x.plane))))
         weights = f.offset(panel.pointer, f.mul(block, x.block * win.taps * tile.panel_step))
         with f.loop("%top", "%bottom", 1, list(zip(kinds, sums))) as rows:
             row = f.offset(image, f.mul(rows.index, f.size(x.row * win.dilations[0])))
@@ -233,4 +260,4 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
         axes, rows, columns = axes[::-1], 1, 1
     known = {f.name: getattr(plan, f.name) for f in fields(ConvPlan)}
     known |= {"rows": rows, "widths": (columns,), "fetched": False}
-    return emit_plan(PaddedPlan(**known, axes=axes), target, choice.cost)
+    return emit_plan(PaddedPlan(**known, axes=axes, groups=node.op.groups), target, choice.cost)

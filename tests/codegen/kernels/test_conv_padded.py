@@ -50,6 +50,31 @@ def test_sequences_and_columns_that_are_shorter_than_windows(target, output_halo
     check(convolution((1, 16, 1, 9), (24, 16, 3, 5), 2, (3, 6, 3, 6), 3), conv_padded, target, 0, output_halo)
 
 
+@TARGETS
+@pytest.mark.parametrize("inside, made", [(48, 48), (16, 96), (32, 16)])
+def test_groups_of_whole_blocks(target, inside, made):
+    shape = 2, 3 * inside, 11
+    case = convolution(
+        shape,
+        (3 * made, inside, 40),
+        1,
+        (20, 19),
+        groups=3,
+        epilogue=relu_of_bias(),
+        extra=[(random(3 * made, 1, seed=7), True)],
+    )
+    check(case, conv_padded, target, output_halo=1)
+    case = convolution((1, 3 * inside, 6, 9), (3 * made, inside, 3, 3), dilations=5, pads=5, groups=3)
+    check(case, conv_padded, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("inside, made", [(2, 16), (16, 6)])
+def test_groups_that_share_blocks_are_left_to_others(target, inside, made):
+    case = convolution((1, 3 * inside, 11), (3 * made, inside, 40), 1, (20, 19), groups=3)
+    assert not choices(case, conv_padded, target)[1]
+
+
 def test_a_tile_uses_the_taps_that_reach_the_image_from_any_of_its_pixels():
     taps = Taps(3, 1, 12, 12, 16, 16)
     assert [taps.reach(y, y) for y in (0, 3, 4, 11, 12, 15)] == [
