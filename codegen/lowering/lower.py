@@ -122,7 +122,7 @@ def with_distances(
 
 def _delayed(code: Code, node: Node, away: Estimate) -> Code:
     """The code of a node whose first step waits for what is away, of which its kernel knows nothing."""
-    if not away.total or not code.steps:
+    if not round(away.total) or not code.steps:
         return code
     computed = {v for v in (*node.inputs, *node.outputs) if v.constant is None}
     first, *others = code.steps
