@@ -338,7 +338,8 @@ class ConvPlan:
     panel_parameters: ClassVar[tuple[str, ...]] = ("ptr noalias %b",)
 
     def tile_name(self, panels: Panels, width: int) -> str:
-        return f"{ENTRY}.{self.name}{width}x{panels.vectors}x{panels.lanes}"
+        beside = f"x{panels.groups}" if panels.groups > 1 else ""
+        return f"{ENTRY}.{self.name}{width}x{panels.vectors}x{panels.lanes}{beside}"
 
     def panel_words(self, f: KernelFunction, panels: Panels, panel: str) -> list[str]:
         """The arguments for panel_parameters, for the panel-th panel of its kind."""
@@ -423,7 +424,7 @@ class ConvPlan:
         if self.dot is not None:
             lhs, rhs = self.dot.lhs, self.dot.stored
         lanes, abreast = panels.lanes * panels.abreast, panels.abreast
-        return Tile(pixels, panels.vectors, lanes, lhs, rhs, self.dtype, self.dot, abreast)
+        return Tile(pixels, panels.vectors, lanes, lhs, rhs, self.dtype, self.dot, abreast, panels.groups)
 
     def accumulate(
         self, f: KernelFunction, tile: Tile, sums: list[str], displacements: Sequence[int], panel: Panel
@@ -654,7 +655,7 @@ def _emit_panel(
 
 def emit_tiles(k: KernelText, plan: ConvPlan) -> None:
     """The functions that emit_panel calls."""
-    for kind in {(p.vectors, p.lanes): p for p in plan.kinds}.values():
+    for kind in {(p.vectors, p.lanes, p.groups): p for p in plan.kinds}.values():
         for width in plan.widths:
             _emit_tile(k, plan, kind, width)
 

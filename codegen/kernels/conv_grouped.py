@@ -23,23 +23,31 @@ from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, Offer, nearest
 from ..text.emitter import ENTRY
+from ..text.memory import first_lanes
 from ..tiles.blocked import without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from ..tiles.grouped import GroupedPanel, Grouping, convolution, grouping
-from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, waits
+from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, multiply_add_beside, waits
 from ..tiles.panel import Panel
 from ..tiles.panels import Panels, PanelTiling, bytes_of, in_groups
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from ..tiles.window_sums import merged, nest, taps
 from .conv import ConvPlan, dot_of, emit_plan, is_summed, padded_layout, plan_of, tile_estimate, window
 
-ENTRY_WORDS = 5  # of a panel in the table of panels
+ENTRY_WORDS = 6  # of a panel in the table of panels
 
 
 # What is offered ---------------------------------------------------------------------------------
 
 
-def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
+@dataclass(frozen=True)
+class GroupedTiling(PanelTiling):
+    """`beside`: lanes of a vector may have channels of two groups."""
+
+    beside: bool = False
+
+
+def candidates(node: Node, target: Target) -> Iterator[Offer[GroupedTiling]]:
     """Those panel widths that waste least on panels shared by groups."""
     conv = convolution(node)
     if not is_summed(conv, target) or conv.op.transposed or conv.op.groups == 1:
@@ -55,11 +63,12 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     for cost, vectors in nearest((_estimate(node, target, v), v) for v in range(1, min(blocks, 4) + 1)):
         yield Offer(
             cost + packing_estimate(conv, target),
-            PanelTiling(
+            GroupedTiling(
                 vectors,
                 most_rows(target, vectors * wide, dot),
                 group=None if dot is None else dot.group,
                 stored=None if dot is None else dot.widened,
+                beside=_is_beside(conv, target),
             ),
             (padded_layout(conv, halo, block), None, *operands),
             without_halo(block, rank),
@@ -69,6 +78,12 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
 
 def _is_pointwise(conv: Node[Conv]) -> bool:
     return set(conv.inputs[1].shape[2:]) == {1}
+
+
+def _is_beside(conv: Node[Conv], target: Target) -> bool:
+    """Whether lanes of a vector may have channels of two groups: where a mask chooses at no cost."""
+    known = conv.inputs[1].constant is not None and dot_of(conv, target) is None
+    return known and target.masked and _is_pointwise(conv)
 
 
 def _estimate(node: Node[Any], target: Target, vectors: int) -> Estimate:
@@ -83,9 +98,9 @@ def _estimate(node: Node[Any], target: Target, vectors: int) -> Estimate:
     rows = most_rows(target, vectors * wide, dot)
     tiles = dims.typical(dims.product(out.shape[2:]) * out.shape[0]) / rows
     windows = dims.product(dims.numbers(w.shape[2:]))
+    cut = grouping(node, target.block, vectors, None if dot is None else group, _is_beside(conv, target))
     each = costs.total(
-        tile_estimate(target, p.depth // group * windows, rows, p.vectors * wide)
-        for p in grouping(node, target.block, vectors, None if dot is None else group).panels
+        tile_estimate(target, p.depth // group * windows * p.step, rows, p.vectors * wide) for p in cut.panels
     )
     moved = costs.traffic(target, conv) + costs.stored(target, dims.number(w.nbytes))
     return each * tiles + costs.epilogue(target, conv, sums) + moved + costs.step(target)
@@ -94,13 +109,14 @@ def _estimate(node: Node[Any], target: Target, vectors: int) -> Estimate:
 # Weights -----------------------------------------------------------------------------------------
 
 
-def pack(node: Node[Any], choice: Choice[PanelTiling], operand: int) -> Constant | None:
+def pack(node: Node[Any], choice: Choice[GroupedTiling], operand: int) -> Constant | None:
     """Weights as [panel][input block][tap][channel][vectors * block], only the channels of its
     range; for dot products as `panels.in_dot_panels` has them, in bytes."""
     block, vectors, group = choice.block, choice.tiling.vectors, choice.tiling.group
     if operand != 1:
         return pack_operand(node.inputs[operand], node.outputs[0].rank, block)
-    weights, cut, zero = node.inputs[1].data, grouping(node, block, vectors, group), convolution(node).op.zero
+    weights, zero = node.inputs[1].data, convolution(node).op.zero
+    cut = grouping(node, block, vectors, group, choice.tiling.beside)
     stored = choice.tiling.stored or weights.dtype
     size = sum(_elements(panel, dims.product(weights.shape[2:]), block) for panel in cut.panels)
 
@@ -145,6 +161,8 @@ def _panel(weights: np.ndarray, cut: Grouping, panel: GroupedPanel, block: int) 
     """The weights of a panel, [depth, lanes]."""
     low, high, lanes = panel.low, panel.high, panel.vectors * block
     spread = spread_groups(weights, cut.groups, panel.block * block, low, high, lanes)
+    if panel.border:  # a lane has weights of its own group alone
+        return spread.reshape(panel.groups, panel.depth, lanes).sum(0)
     if cut.picked:
         return spread[np.argsort(cut.order[low:high])].reshape(-1, lanes)
     cuts = [*range(-(-(low + 1) // block) * block - low, high - low, block)]
@@ -178,12 +196,12 @@ class GroupedPlan(ConvPlan):
         return self.starts[-1]
 
     def table(self, f: KernelFunction) -> str:
-        """Of each panel: where its weights begin, its channels, its first block, and where its channels begin
-        in the table of those that are picked."""
+        """Of each panel: where its weights begin, its channels, its first block, where its channels begin
+        in the table of those that are picked, and its border."""
         words, channels = [], 0
         for start, panel in zip(self.starts, [*self.cut.panels, GroupedPanel(0, 0, 0, 0)]):
-            words += [start, panel.low, panel.high, panel.block, channels]
-            channels += panel.depth
+            words += [start, panel.low, panel.high, panel.block, channels, panel.border]
+            channels += panel.high - panel.low
         return f.text.table("i64", list(map(str, words)), f"{ENTRY}.panels")
 
     def word(self, f: KernelFunction, panels: Panels, panel: str, number: int) -> str:
@@ -252,25 +270,39 @@ class GroupedPlan(ConvPlan):
 class PickingPlan(GroupedPlan):
     """A plan of 1x1 windows whose tiles read each channel where a table says."""
 
-    panel_parameters: ClassVar[tuple[str, ...]] = ("ptr noalias %b", "ptr noalias %picked", "i64 %depth")
+    panel_parameters: ClassVar[tuple[str, ...]] = (
+        "ptr noalias %b",
+        "ptr noalias %picked",
+        "i64 %depth",
+        "i64 %border",
+    )
 
     def panel_words(self, f: KernelFunction, panels: Panels, panel: str) -> list[str]:
         start, low, high = self.panel_place(f, panels, panel)
+        depth, border = f.divide(f.sub(high, low), panels.groups)[0], self.word(f, panels, panel, 5)
         channels = [c for each in self.cut.panels for c in self.cut.channels(each)]
         table = f.text.table("i64", [str(self._entry(c)) for c in channels], f"{ENTRY}.channels")
         first = f.element(table, self.word(f, panels, panel, 4), 8)
-        return [f"ptr {f.offset(self.packed(f), start)}", f"ptr {first}", f"i64 {f.sub(high, low)}"]
+        packed = f.offset(self.packed(f), start)
+        return [f"ptr {packed}", f"ptr {first}", f"i64 {depth}", f"i64 {border}"]
 
     def accumulate(
         self, f: KernelFunction, tile: Tile, sums: list[str], displacements: Sequence[int], panel: Panel
     ) -> list[str]:
-        x = self.x
+        x, groups = self.x, tile.groups
         kinds = [*["ptr"] * len(panel.pointers), *[tile.vector] * len(sums)]
+        lower = first_lanes(f, "%border", tile.lanes) if groups > 1 else None
         with f.loop(0, "%depth", 1, list(zip(kinds, [*panel.pointers, *sums]))) as loop:
-            here = panel.at(loop.carried[: len(panel.pointers)])
-            a = f.offset("%a", self._place(f, f.load("i64", f.element("%picked", loop.index, 8), 8)))
-            rows, values = fixed_rows(a, displacements, x.itemsize), loop.carried[len(panel.pointers) :]
-            values = multiply_add(f, tile, values, rows, here, 1)
+            here, picked = panel.at(loop.carried[: len(panel.pointers)]), f.mul(loop.index, groups)
+            words = [f.load("i64", f.element("%picked", f.add(picked, g), 8), 8) for g in range(groups)]
+            rows = [
+                fixed_rows(f.offset("%a", self._place(f, word)), displacements, x.itemsize) for word in words
+            ]
+            values = loop.carried[len(panel.pointers) :]
+            if lower is None:
+                values = multiply_add(f, tile, values, rows[0], here, 1)
+            else:
+                values = multiply_add_beside(f, tile, values, rows[0], rows[1], lower, here)
             loop.carry(*here.after(f, 1, tile.panel_step).pointers, *values)
         return loop.results[len(panel.pointers) :]
 
@@ -286,10 +318,11 @@ class PickingPlan(GroupedPlan):
         return f.add(f.mul(block, f.size(self.x.plane)), f.mul(lane, self.x.itemsize))
 
 
-def emit(node: Node[Any], choice: Choice[PanelTiling], target: Target) -> Code:
+def emit(node: Node[Any], choice: Choice[GroupedTiling], target: Target) -> Code:
     conv = convolution(node)
     plan = plan_of(conv, target, choice.tiling)
-    cut = grouping(node, choice.block, choice.tiling.vectors, choice.tiling.group)
+    tiling = choice.tiling
+    cut = grouping(node, choice.block, tiling.vectors, tiling.group, tiling.beside)
     known = {f.name: getattr(plan, f.name) for f in fields(ConvPlan)} | {"kinds": cut.kinds(choice.block)}
     grouped = (PickingPlan if cut.picked else GroupedPlan)(**known, cut=cut)
     fetched = grouped.dot is None and not grouped.once and waits(target)

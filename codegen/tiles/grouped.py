@@ -1,11 +1,13 @@
 """How a grouped convolution is cut into panels.
 
 A panel of output channels belongs to one group, or to the few that meet in it, and sums over the channels
-of just these; weights that join different groups are zeros. Panels are cut where that gives the fewest.
+of just these: one after the other, where weights that join different groups are zeros, or those of two groups
+side by side, where each lane has its own group's. Panels are cut where that gives the fewest products.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from typing import Any
 
@@ -18,42 +20,64 @@ from .panels import Panels
 
 PANEL = 30  # what a panel costs besides its steps of k, in products of a vector
 STEP = 0.9  # and each of these
+BESIDE = 0.6  # and each of these where lanes have channels of two groups
 
 
 @dataclass(frozen=True)
 class GroupedPanel:
     """`vectors` blocks of output channels from number `block` on, which sum over the input channels
-    low..high-1."""
+    low..high-1. `border`: the lane from which on its only vector is of another group, whose channels are
+    taken beside those of the first; 0: all channels are taken one after the other."""
 
     block: int
     vectors: int
     low: int
     high: int
+    border: int = 0
+
+    @property
+    def groups(self) -> int:
+        """Whose channels are taken side by side."""
+        return 2 if self.border else 1
 
     @property
     def depth(self) -> int:
-        return self.high - self.low
+        """Of its sums."""
+        return (self.high - self.low) // self.groups
+
+    @property
+    def step(self) -> float:
+        """What a step of k takes, of the time of one of a single group."""
+        return 1 + BESIDE * (self.groups - 1)
 
 
 @cache
 def grouped_panels(
-    channels: int, outputs: int, groups: int, block: int, vectors: int, together: int = 1
+    channels: int,
+    outputs: int,
+    groups: int,
+    block: int,
+    vectors: int,
+    together: int = 1,
+    beside: bool = False,
 ) -> tuple[GroupedPanel, ...]:
     """The panels of at most so many vectors that take the fewest products, the widest first; their ranges are
-    of multiples of `together`."""
+    of multiples of `together`. beside: whether lanes of a vector may have channels of two groups."""
+    inside, made = channels // groups, outputs // groups
     best: list[tuple[float, tuple[GroupedPanel, ...]]] = [(0.0, ())]
     for end in range(1, -(-outputs // block) + 1):
         ways = []
         for wide in range(1, min(vectors, end) + 1):
             time, panels = best[end - wide]
             last = min(end * block, outputs)
-            low, high = channel_range(
-                (end - wide) * block, last, channels // groups, outputs // groups, together
-            )
-            time += (high - low) * (wide + STEP) + PANEL
-            ways.append((time, (*panels, GroupedPanel(end - wide, wide, low, high))))
+            first = (end - wide) * block
+            low, high = channel_range(first, last, inside, made, together)
+            each, border = (high - low) * (wide + STEP), 0
+            if beside and wide == 1 and high - low == 2 * inside:
+                each, border = inside * (wide + STEP + BESIDE), -first % made
+            ways.append((time + each + PANEL, (*panels, GroupedPanel(end - wide, wide, low, high, border))))
         best.append(min(ways, key=lambda way: way[0]))
-    return tuple(sorted(best[-1][1], key=lambda panel: -panel.vectors))
+    return tuple(sorted(best[-1][1], key=lambda panel: (-panel.vectors, panel.groups)))
 
 
 def channel_range(first: int, last: int, inside: int, made: int, together: int) -> tuple[int, int]:
@@ -84,15 +108,17 @@ class Grouping:
     picked: bool
 
     def channels(self, panel: GroupedPanel) -> list[int]:
-        """Of the image, that a panel reads."""
-        return sorted(self.order[panel.low : panel.high])
+        """Of the image, that a panel reads, in the order in which it does."""
+        found = self.order[panel.low : panel.high]
+        if panel.border:
+            return [c for pair in zip(found[: panel.depth], found[panel.depth :]) for c in pair]
+        return sorted(found)
 
     def kinds(self, block: int) -> tuple[Panels, ...]:
-        """The panels by their width; which blocks they are of, is in `panels` alone."""
+        """The panels by their width and groups; which blocks they are of, is in `panels` alone."""
         found: list[Panels] = []
-        for vectors in sorted({p.vectors for p in self.panels}, reverse=True):
-            count, first = sum(p.vectors == vectors for p in self.panels), sum(p.count for p in found)
-            found.append(Panels(first, count, 0, vectors, block))
+        for (vectors, groups), count in Counter((p.vectors, p.groups) for p in self.panels).items():
+            found.append(Panels(sum(p.count for p in found), count, 0, vectors, block, groups=groups))
         return tuple(found)
 
 
@@ -103,14 +129,14 @@ def convolution(node: Node[Any]) -> Node[Any]:
     return Node(node.op.region.nodes[-1].op, node.inputs, node.outputs, node.origin, node.choice)
 
 
-def grouping(node: Node[Any], block: int, vectors: int, group: int | None) -> Grouping:
+def grouping(node: Node[Any], block: int, vectors: int, group: int | None, beside: bool) -> Grouping:
     """How a convolution, or what `convolution` finds, is cut into panels of at most so many vectors, `group`
-    channels being added up by one dot product."""
+    channels being added up by one dot product, those of two groups `beside` each other."""
     conv: Node[Conv] = convolution(node)
     channels, outputs = (dims.number(v.shape[1]) for v in (conv.inputs[0], conv.outputs[0]))
-    panels = grouped_panels(channels, outputs, conv.op.groups, block, vectors, group or 1)
+    panels = grouped_panels(channels, outputs, conv.op.groups, block, vectors, group or 1, beside)
     if conv is not node and (shuffle := shuffle_of(node.op.region.nodes[-1].inputs[0])) is not None:
         return Grouping(conv.op.groups, panels, shuffle.order, True)
     single = dims.product(dims.numbers(conv.inputs[1].shape[2:])) == 1
-    apart = any(p.low % block or p.high % block for p in panels)  # ranges that begin or end inside a block
+    apart = any(p.border or p.low % block or p.high % block for p in panels)  # no ranges of whole blocks
     return Grouping(conv.op.groups, panels, tuple(range(channels)), single and apart and group is None)

@@ -32,7 +32,8 @@ class Tile:
     """A block of `rows` x (`vectors` * `lanes`) accumulators. `lhs` and `rhs` are the element types
     in memory of the broadcast and of the panel operand; both are widened to `accumulate` when they
     are loaded, or multiplied as they are by `dot`, which takes a group of k in one step. `abreast`: so many
-    neighbours along k lie side by side in a vector, whose lanes are parts of the sums of fewer columns."""
+    neighbours along k lie side by side in a vector, whose lanes are parts of the sums of fewer columns.
+    `groups`: so many elements of A are broadcast in one step, each to lanes of its own."""
 
     rows: int
     vectors: int
@@ -42,6 +43,7 @@ class Tile:
     accumulate: str = "float32"
     dot: Dot | None = None
     abreast: int = 1
+    groups: int = 1
 
     @property
     def columns(self) -> int:
@@ -383,6 +385,22 @@ def _step(
     result = []
     for r in range(tile.rows):
         a = _broadcast(f, tile, row_address(f, rows, at, r, k * tile.group), present)
+        for j in range(tile.vectors):
+            result.append(product(f, tile, a, b[j], accumulators[r * tile.vectors + j]))
+    return result
+
+
+def multiply_add_beside(
+    f: Function, tile: Tile, accumulators: Sequence[str], rows: Rows, others: Rows, lower: str, panel: Panel
+) -> list[str]:
+    """The accumulators after one step of k in which the lanes that the mask `lower` names multiply an element
+    of `rows`, those above one of `others`."""
+    b, result = _columns(f, tile, panel, panel.pointer), []
+    if panel.ahead is not None:
+        panel.ahead.fetch(f)
+    for r in range(tile.rows):
+        one, other = (_broadcast(f, tile, row_address(f, x, x.pointers, r, 0), None) for x in (rows, others))
+        a = f.select(lower, tile.vector, one, other)
         for j in range(tile.vectors):
             result.append(product(f, tile, a, b[j], accumulators[r * tile.vectors + j]))
     return result

@@ -40,7 +40,8 @@ class PanelTiling:
 class Panels:
     """`count` panels from number `first` on that are equally wide: `vectors` vectors of `lanes`
     channels, a block each; the first of them is for block `block` of the output channels. `abreast`: input
-    channels side by side in a vector, [depth / abreast][vectors][lanes][abreast]."""
+    channels side by side in a vector, [depth / abreast][vectors][lanes][abreast]; `groups`: of a grouped
+    convolution, whose channels are multiplied in one step, each in lanes of its own."""
 
     first: int
     count: int
@@ -48,6 +49,7 @@ class Panels:
     vectors: int
     lanes: int
     abreast: int = 1
+    groups: int = 1
 
     @property
     def width(self) -> int:

@@ -342,6 +342,7 @@ def test_sums_stay_in_registers(target):
         (conv, convolution((1, 64, 56, 56), (64, 64, 3, 3), 2, 1, symbolic=symbols("n", 64, "h", "w"))),
         (conv_stem, convolution((1, 3, 224, 224), (64, 3, 7, 7), 2, 3)),
         (conv_grouped, convolution((1, 136, 28, 28), (136, 34, 1, 1), groups=4)),
+        (conv_grouped, convolution((1, 16, 9, 50), (16, 8, 1, 1), groups=2)),
         (conv_transpose, transposed((1, 64, 28, 28), (64, 64, 4, 4), 2, 1)),
     ]
     for kernel, case in cases:

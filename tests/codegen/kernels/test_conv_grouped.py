@@ -1,5 +1,6 @@
 """Convolutions of groups of channels against the interpreter."""
 
+import numpy as np
 import pytest
 from support import harness
 from support.blocked_cases import WITH_DOTS, Case, bias, check, convolution, integers, relu_of_bias, symbols
@@ -104,3 +105,29 @@ def test_panels_are_cut_where_the_fewest_groups_meet():
         (12, 1, 136),
     ]
     assert all(p.depth == 64 for p in grouped_panels(256, 512, 4, 16, 3))
+
+
+def test_lanes_of_two_groups_take_the_channels_of_both_side_by_side():
+    found = grouped_panels(136, 136, 4, 16, 2, beside=True)
+    assert {p.depth for p in found} == {34}
+    assert [(p.block, p.low, p.high, p.border) for p in found if p.border] == [
+        (2, 0, 68, 2),
+        (4, 34, 102, 4),
+        (6, 68, 136, 6),
+    ]
+    assert not any(p.border for p in grouped_panels(16, 16, 4, 16, 2, beside=True))  # four meet
+
+
+@TARGETS
+@pytest.mark.parametrize("channels", [(2, 24, 24), (4, 34, 20), (6, 8, 8), (3, 5, 11), (2, 1, 3)], ids=str)
+@pytest.mark.parametrize("strides", [1, 2])
+def test_blocks_in_which_two_groups_meet(target, channels, strides):
+    groups, inside, made = channels
+    x, w = (2, groups * inside, 5, 9), (groups * made, inside, 1, 1)
+    options = {"epilogue": relu_of_bias(), "extra": [bias(groups * made)]}
+    check(convolution(x, w, strides, groups=groups, **options), conv_grouped, target, 1, 1, every=True)
+    known = convolution(x, w, strides, groups=groups)
+    of_the_run = Case(known.op, known.arrays)
+    check(of_the_run, conv_grouped, target)
+    wide = convolution(x, w, strides, groups=groups, dtype=np.float64)
+    check(wide, conv_grouped, target, tolerance=1e-12)
