@@ -42,6 +42,19 @@ ELEMENTS_LIMIT = (1 << 59) - 1
 Operand = Value | int | float | bool | np.ndarray
 
 
+def _reshaped(op: ops.Reshape, constant: Constant) -> Constant:
+    """The constant in another shape, whatever its size: it is the same bytes."""
+    shape = dims.numbers(op.shape)
+    if constant.splat is not None:
+        return Constant(constant.dtype, shape, splat=constant.splat)
+    if constant.materialised:
+        made = Constant.of(constant.array.reshape(shape))
+    else:
+        made = Constant(constant.dtype, shape, lambda: constant.array.reshape(shape))
+    made.steps, made.derivation = constant.steps, Derivation(op, (constant,))
+    return made
+
+
 def identifier(text: str, taken: set[str]) -> str:
     """A Python identifier close to text that is not taken yet, and takes it."""
     base = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_")[:40] or "d"
@@ -210,6 +223,8 @@ class Builder:
             found = symbolic.elements(op, [v.elements for v in operands], types[0])
             if found is not None:
                 return (self.elements(found, types[0].dtype),)
+        if isinstance(op, ops.Reshape) and operands[0].constant is not None and dims.is_static(op.shape):
+            return (self.constant(_reshaped(op, operands[0].constant)),)
         small = all(
             isinstance(t, TensorType) and isinstance(t.nbytes, int) and t.nbytes <= EAGER_FOLD_BYTES
             for t in types

@@ -26,6 +26,13 @@ def test_operands_of_any_number_of_sizes_are_joined_in_their_order(count):
     np.testing.assert_array_equal(found, np.concatenate(arrays))
 
 
+def test_a_constant_of_any_size_is_known_in_another_shape():
+    b, array = Builder(), np.arange(6000, dtype=np.float32)
+    table = b.reshape(b.constant(array), (60, 100))
+    assert table.constant is not None and not b.nodes
+    np.testing.assert_array_equal(b.known(table), array.reshape(60, 100))
+
+
 @pytest.mark.slow
 def test_no_size_is_too_large_a_formula():
     graph = joined(9000)

@@ -7,7 +7,13 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from support.contrib import Case, check, check_compiled, interpreted
+
+from onnxc.frontend.importer import import_model
+from onnxc.ir.ops import Gather
+from onnxc.passes.fold_constants import fold_constants
+from onnxc.passes.gather_stored import gather_stored
 
 rng = np.random.default_rng(7)
 
@@ -180,3 +186,24 @@ def test_numbers_of_three_bits_are_a_stream():
     case = Case("MatMulNBits", [x, packed, scales], attributes, stored=(1, 2), tolerance=1e-4)
     weights = ((codes - 4) * np.repeat(scales, block, axis=1))[:, :k]
     np.testing.assert_allclose(interpreted(case)[0], x @ weights.T, rtol=1e-4, atol=1e-4)
+
+
+def test_a_table_that_is_the_weights_of_a_product_in_another_shape_is_gathered_as_it_is_stored():
+    n, blocks, block = 96, 8, 32
+    packed = rng.integers(0, 256, (n, blocks, block // 2)).astype(np.uint8)
+    node = helper.make_node(
+        "GatherBlockQuantized", ["table", "i", "scales"], ["y"], domain="com.microsoft", block_size=block
+    )
+    reshape = helper.make_node("Reshape", ["weights", "shape"], ["table"])
+    stored = {"weights": packed, "shape": np.array([n, -1]), "scales": floats(n, blocks)}
+    graph = helper.make_graph(
+        [reshape, node],
+        "g",
+        [helper.make_tensor_value_info("i", TensorProto.INT64, ["rows"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in stored.items()],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    imported = import_model(helper.make_model(graph, opset_imports=opsets)).graph
+    gathers = [node for node in gather_stored(fold_constants(imported)).nodes if isinstance(node.op, Gather)]
+    assert {node.inputs[0].dtype for node in gathers} == {"uint4", "float32"}
