@@ -32,7 +32,6 @@ from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import (
     Tile,
     chains_for,
-    equal_heights,
     fixed_rows,
     for_equal_tiles,
     height_counts,
@@ -182,9 +181,9 @@ class PlanarPlan:
         return self.raw + epilogues.scratch_bytes(tile, self.node.op.epilogue)
 
     @property
-    def heights(self) -> list[int]:
-        """The output channels of the tiles of a pixel."""
-        return equal_heights(self.out.channels, most_rows(self.target, self.tiling.vectors))
+    def heights(self) -> dict[int, int]:
+        """The output channels of the tiles of a pixel, and how many tiles have so many."""
+        return height_counts(self.out.channels, most_rows(self.target, self.tiling.vectors))
 
     @property
     def widths(self) -> list[int]:
@@ -228,7 +227,7 @@ def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
         else:
             with f.loop(*lines) as y:
                 _emit_row(f, plan, place, y.index, f.sub(y.index, lines[0]), ("0", f.size(plan.out.width)))
-    for rows in sorted(set(plan.heights)):
+    for rows in sorted(plan.heights):
         for vectors in plan.widths:
             for whole in (True, False):
                 _emit_tile(k, plan, rows, vectors, whole)
@@ -285,32 +284,33 @@ def _emit_row(
     n, group = f.divide(place, plan.node.op.groups)
     first_channel = f.mul(group, plan.out.channels)
     channel = 0
-    for rows in plan.heights:
+    for rows, tall in plan.heights.items():
+        with f.loop(0, tall) as tiles:
+            above = f.add(channel, f.mul(tiles.index, rows))
 
-        def tile(wide: int, start: str, _: str, channel: int = channel, rows: int = rows) -> None:
-            moved = f.mul(start, plan.lanes)
-            x, left = f.add(first, moved), f.sub(count, moved)
-            words = [
-                "ptr %args",
-                f"ptr {f.element(source, moved, plan.x.itemsize)}",
-                f"ptr {f.offset(f.input(1), f.mul(f.add(first_channel, channel), weights))}",
-                f"ptr {plan.out.address(f, f.output(), place, channel, y, x)}",
-                f"ptr {f.offset('%scratch', f.size(plan.raw))}",
-                f"i64 {left}",
-            ]
-            for number, steps in enumerate(strides, 2):
-                places: tuple[str | int, ...] = (n, f.add(first_channel, channel), y, x)
-                terms = list(zip(places, steps))
-                words.append(f"ptr {displaced(f, f.input(number), terms)}")
-            call, columns = f"({', '.join(words)})", wide * plan.lanes
-            whole = f.compare("sge", left, columns)
-            with f.when(whole):
-                f.statement(f"call void @{plan.name(rows, wide, True)}{call}")
-            with f.when(f.compare("slt", left, columns)):
-                f.statement(f"call void @{plan.name(rows, wide, False)}{call}")
+            def tile(wide: int, start: str, _: str, above: str = above, rows: int = rows) -> None:
+                moved = f.mul(start, plan.lanes)
+                x, left, made = f.add(first, moved), f.sub(count, moved), f.add(first_channel, above)
+                words = [
+                    "ptr %args",
+                    f"ptr {f.element(source, moved, plan.x.itemsize)}",
+                    f"ptr {f.offset(f.input(1), f.mul(made, weights))}",
+                    f"ptr {plan.out.address(f, f.output(), place, above, y, x)}",
+                    f"ptr {f.offset('%scratch', f.size(plan.raw))}",
+                    f"i64 {left}",
+                ]
+                for number, steps in enumerate(strides, 2):
+                    terms = list(zip((n, made, y, x), steps))
+                    words.append(f"ptr {displaced(f, f.input(number), terms)}")
+                call, columns = f"({', '.join(words)})", wide * plan.lanes
+                whole = f.compare("sge", left, columns)
+                with f.when(whole):
+                    f.statement(f"call void @{plan.name(rows, wide, True)}{call}")
+                with f.when(f.compare("slt", left, columns)):
+                    f.statement(f"call void @{plan.name(rows, wide, False)}{call}")
 
-        for_equal_tiles(f, vectors, plan.tiling.vectors, tile)
-        channel += rows
+            for_equal_tiles(f, vectors, plan.tiling.vectors, tile)
+        channel += rows * tall
 
 
 def _emit_tile(k: KernelText, plan: PlanarPlan, rows: int, vectors: int, whole: bool) -> None:

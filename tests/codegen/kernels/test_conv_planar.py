@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from support import harness
-from support.blocked_cases import bias, check, convolution, random, relu_of_bias, symbols
+from support.blocked_cases import bias, check, choices, convolution, random, relu_of_bias, symbols
 
 from onnxc.codegen.kernels import conv_planar
 from onnxc.ir import expr
@@ -79,6 +79,15 @@ def test_many_channels_of_a_dense_image(target, channels):
         (2, 3, 8, 21), (channels, 3, 3, 3), 1, 1, epilogue=relu_of_bias(), extra=[bias(channels)]
     )
     check(case, conv_planar, target)
+
+
+@TARGETS
+def test_code_does_not_grow_with_the_channels(target):
+    def size(channels):
+        node, (choice,) = choices(convolution((1, 3, 8, 21), (channels, 3, 3, 3), 1, 1), conv_planar, target)
+        return len(conv_planar.emit(node, choice, target).steps[0].text)
+
+    assert size(1600) < 2 * size(100)
 
 
 @TARGETS
