@@ -219,23 +219,28 @@ def resampled(
 def _scaled_sizes(
     b: Builder, x: Value, places: Sequence[int], scales: Value, spans: Value | None
 ) -> list[Dimension]:
-    """floor(length * scale) of each axis; times the region's span where there is one."""
+    """floor(length * scale) of each axis, a formula where that is exact; times the region's span where there
+    is one."""
     known = b.known(scales)
     if known is not None and not (np.isfinite(known).all() and (known > 0).all()):
         wrong = next(s for s in known.flat if not (np.isfinite(s) and s > 0))
         raise ops.TypeMismatch(f"a scale is {wrong}")
-    exact = [] if known is None or spans is not None else [Fraction(float(s)) for s in known]
-    if exact and all(f.denominator <= 1024 for f in exact):
-        return [dims.floor_divide(x.shape[p] * f.numerator, f.denominator) for p, f in zip(places, exact)]
-    lengths = b.elements([x.shape[p] for p in places])
-    operands = [lengths, scales] + ([] if spans is None else [spans])
+    factors = [] if known is None or spans is not None else [Fraction(float(s)) for s in known]
+    exact = {k: f for k, f in enumerate(factors) if f.denominator <= 1024}
+    found = {k: dims.floor_divide(x.shape[places[k]] * f.numerator, f.denominator) for k, f in exact.items()}
+    rest = [k for k in range(len(places)) if k not in exact]
+    if rest:
+        given = scales if known is None else b.constant(known[rest])
+        operands = [b.elements([x.shape[places[k]] for k in rest]), given]
+        operands += [] if spans is None else [spans]
+        found |= zip(rest, b.dimensions(b.map(*operands, _scaled_size), 0, "resized"))
+    return [found[k] for k in range(len(places))]
 
-    def body(length: Expr, scale: Expr, *span: Expr) -> Expr:
-        scale = scale * span[0] if span else scale
-        size = expr.floor(length.cast("float32") * scale)
-        return expr.check((scale > 0) & (size < 2.0**31), size, "invalid_value").cast("int64")
 
-    return b.dimensions(b.map(*operands, body), 0, "resized")
+def _scaled_size(length: Expr, scale: Expr, *span: Expr) -> Expr:
+    scale = scale * span[0] if span else scale
+    size = expr.floor(length.cast("float32") * scale)
+    return expr.check((scale > 0) & (size < 2.0**31), size, "invalid_value").cast("int64")
 
 
 def _kept_ratio(

@@ -635,6 +635,20 @@ def test_a_slice_without_end_goes_along_the_axis_that_the_run_names(axis):
     assert np.array_equal(got, x[::-2] if axis == 0 else x[:, ::-2])
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_axes_that_a_resize_leaves_alone_keep_their_sizes_whatever_others_are_scaled_by(mode):
+    image = floats(2, 3, 7, 5)
+    scales = np.array([1, 1, 1.7, 2], np.float32)
+    proto = model("Resize", 19, [image, None, scales], {"mode": mode}, symbolic=True)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(scales, "x2"))
+    del proto.graph.input[1]
+    graph = import_model(proto).graph
+    (x,), (y,) = graph.inputs, graph.outputs
+    assert y.shape[:2] == x.shape[:2] and y.shape[3] == 2 * x.shape[3]
+    known = model("Resize", 19, [image, None, scales], {"mode": mode})
+    np.testing.assert_allclose(evaluate(proto, [image])[0], evaluate(known, [image, scales])[0], atol=1e-6)
+
+
 @pytest.mark.parametrize(("op", "channels"), [("Conv", 6), ("ConvTranspose", 4)])
 def test_kernels_tell_how_many_channels_images_of_any_size_have(op, channels):
     """So that layouts in blocks of channels are open to a convolution of open sizes."""
