@@ -613,10 +613,13 @@ class Gemm:
 
     def for_tiles(self, f: KernelFunction, block: str, body: Callable[[int, str], None]) -> None:
         """body(height, first row) for the tiles of a block."""
-        rows, most, size = self.rows(f), self.tiling.rows, self.part_tiles
-        first = f.mul(block, size)
-        last = f.minimum(f.add(first, size), f.size(self.tiles))
-        mk.for_equal_tiles(f, rows, most, lambda h, row, _: body(h, row), first, last)
+        rows, most = self.rows(f), self.tiling.rows
+        mk.for_equal_tiles(f, rows, most, lambda h, row, _: body(h, row), *self.tile_range(f, block))
+
+    def tile_range(self, f: KernelFunction, block: str) -> tuple[str, str]:
+        """The first tile of a block, and the one behind its last."""
+        first = f.mul(block, self.part_tiles)
+        return first, f.minimum(f.add(first, self.part_tiles), f.size(self.tiles))
 
     def for_panels(self, f: KernelFunction, group: str, body: Callable[[str, str, str], None]) -> None:
         """body(kind, panel, columns) for the panels of a group."""

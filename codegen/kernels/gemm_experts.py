@@ -8,7 +8,7 @@ panels of each expert are packed like those of a batch; those that no row picks 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ...ir import dims, dtypes
@@ -205,8 +205,9 @@ class _Experts(Gemm):
     def rows(self, f: KernelFunction) -> str:
         return self.run
 
-    def for_tiles(self, f: KernelFunction, block: str, body: Callable[[int, str], None]) -> None:
-        mk.for_equal_tiles(f, self.run, self.tiling.rows, lambda height, row, _: body(height, row))
+    def tile_range(self, f: KernelFunction, block: str) -> tuple[str, str]:
+        most = self.tiling.rows
+        return "0", f.divide(f.add(self.run, most - 1), most)[0]
 
     def emit_part(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
         indices, rows = f.input(self.indices), f.size(self.every)

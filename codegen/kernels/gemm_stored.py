@@ -323,8 +323,8 @@ class Stored(Gemm):
                 mk.for_equal_tiles(f, m, few, lambda height, row, _: tile(height, row))
 
         def shared(name: str, panel: str, columns: str) -> None:
-            numbers, first = self.decoded(f), f.mul(block, self.part_tiles)
-            second, last = f.add(first, 1), f.minimum(f.add(first, self.part_tiles), f.size(self.tiles))
+            numbers, (first, last) = self.decoded(f), self.tile_range(f, block)
+            second = f.add(first, 1)
 
             def tiles(kind: str, start: str, stop: str, b: str | None) -> None:
                 self.kind = kind

@@ -14,7 +14,7 @@ from onnxc.codegen.kernels import gemm_experts, gemm_stored
 from onnxc.ir import dims, expr
 from onnxc.ir.graph import Constant, Graph, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
-from onnxc.ir.ops import Contract, Gather, Reshape
+from onnxc.ir.ops import Contract, Gather, Map, Reshape
 from onnxc.passes.fuse_experts import fuse_experts
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
@@ -91,6 +91,25 @@ def test_matrices_that_only_the_run_knows(target):
 def test_matrices_of_few_bits_stay_stored(target, bits, zero):
     weights = derived(Reshape((4, 48, 64)), blocks_of(bits, 4 * 48, 64, 32, zero))
     assert isinstance(check(target, weights, SORTED).tiling, gemm_stored.Tiling)
+
+
+def halves(shape):
+    stored = Constant.of(weights_of(shape).array.astype(np.float16))
+    return derived(Map(expr.input_(0, "float16").cast("float32")), stored)
+
+
+@TARGETS
+@pytest.mark.parametrize("indices", [[0] * 9 + [1] * 8 + [3] * 10, [2] * 40 + [0] * 7 + [1]], ids=len)
+def test_tiles_that_share_a_decoded_panel_end_with_the_rows_of_their_expert(target, indices):
+    for weights in (
+        derived(Reshape((4, 48, 64)), blocks_of(4, 4 * 48, 64, 32, "middle")),
+        halves((4, 48, 64)),
+    ):
+        node, arrays, sizes = picked(weights, indices)
+        (expected,) = run_node(node, arrays, sizes)
+        for choice in choices_of(gemm_experts, node, target):
+            ((got, _),) = harness.run_choice(node, choice, arrays, target, sizes)
+            np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
 
 
 @WITH_DOTS
