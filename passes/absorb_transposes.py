@@ -6,13 +6,16 @@ contract(transpose(%x) perm=(0, 2, 1, 3), %y) "bhqd", "bhdk" -> "bhqk"
 Kernels read operands by strides, so that the heads of an attention are never moved. A Transpose is found
 behind a Map of one operand too, and a Reshape that only adds or drops axes of size 1 is a change of labels as
 well. One that cuts the rows of a product into short pieces, as windows of an image are, stays. A result is
-permuted in place only where its innermost axis stays, since kernels write along it. An Attention names its
-axes too.
+permuted in place only where its innermost axis stays, since kernels write along it, and with it as many
+columns side by side as a vector holds, or all of them. An Attention names its axes too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
+from math import prod
 from string import ascii_letters
 
 from ..ir import dims
@@ -23,6 +26,7 @@ from ..ir.regions import everywhere
 from ..records import dataclass
 
 FEW_ROWS = 32  # of a product, which a tile does not fill by far, or barely
+FEW_COLUMNS = 16  # side by side, which a vector does not hold, or barely
 
 
 @everywhere
@@ -153,8 +157,20 @@ def _unit_labels(side: _Side, source: Value, other: _Side, out: str) -> str | No
 def _writes_so(value: Value, perm: tuple[int, ...]) -> bool:
     """Whether the producer can write its result in that order of axes."""
     host = value.producer
-    return (
-        host is not None
-        and (isinstance(host.op, Attention) or (isinstance(host.op, Contract) and len(host.inputs) == 2))
-        and perm[-1:] == (len(perm) - 1,)
-    )
+    if host is None or perm[-1:] != (len(perm) - 1,):
+        return False
+    if isinstance(host.op, Attention):
+        return True
+    if not isinstance(host.op, Contract) or len(host.inputs) > 2:
+        return False
+    before, after = (_columns(host, order) for order in (range(len(perm)), perm))
+    return after >= min(FEW_COLUMNS, before)
+
+
+def _columns(node: Node[Contract], order: Sequence[int]) -> int:
+    """How many elements of a product, whose axes are in that order, lie side by side and come from the
+    operand that gives the innermost axis."""
+    out, sizes = node.op.out, [dims.typical(d) for d in node.outputs[0].shape]
+    givers = [(label in node.op.lhs, label in node.op.rhs) for label in out]
+    inner = takewhile(lambda axis: givers[axis] == givers[order[-1]], reversed(order))
+    return prod(sizes[axis] for axis in inner)

@@ -48,6 +48,33 @@ def test_a_result_whose_innermost_axis_moves_is_transposed():
     )
 
 
+def test_a_result_is_not_permuted_where_a_row_would_come_between_its_columns():
+    """The product's columns are "ue": 32 that lie side by side, and then 2."""
+    stays(
+        clean(absorb_transposes),
+        """graph g(%x: float32[b, s, 16, 2], %y: float32[16, 2, 16, 2]) {
+        %0 = contract(%x, %y) lhs=bqkp rhs=kpue out=bque accumulate=float32
+        %1 = transpose(%0) perm=(0, 2, 1, 3)
+        return %1
+    }""",
+    )
+
+
+def test_a_result_of_few_columns_is_permuted_where_all_stay_together():
+    becomes(
+        clean(absorb_transposes),
+        """graph g(%x: float32[b, 12, s, t], %y: float32[b, 12, t, 8]) {
+        %0 = contract(%x, %y) lhs=bhqk rhs=bhke out=bhqe accumulate=float32
+        %1 = transpose(%0) perm=(0, 2, 1, 3)
+        return %1
+    }""",
+        """graph g(%x: float32[b, 12, s, t], %y: float32[b, 12, t, 8]) {
+        %1 = contract(%x, %y) lhs=bhqk rhs=bhke out=bqhe accumulate=float32
+        return %1
+    }""",
+    )
+
+
 @pytest.mark.parametrize("reader", ["%2 = map(%0) { exp($0) }", "%2 = transpose(%0) perm=(0, 2, 1, 3)"])
 def test_a_result_that_is_read_twice_is_not_permuted(reader):
     stays(
