@@ -42,6 +42,8 @@ from ..tiles.panel import Panel
 from ..tiles.strides import broadcast_stride, row_major
 from .conv import dense_images, is_plain, window
 
+FEW = 16  # channels of a group's result: with more, few lanes are left over where they lie there
+MOST_TERMS = 256  # of a sum for more than that, whose weights every tile reads anew
 MOST_VECTORS = 12  # of a tile
 MOST_STRIDE = 8  # by which a window moves along its columns
 MOST_BYTES = 1 << 24  # of the rows of a window
@@ -63,7 +65,10 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     """The tiles that take the least time."""
     if not is_plain(node) or node.op.transposed:
         return
-    x, _, win = group_images(node)
+    x, out, win = group_images(node)
+    known = out.height == 1 or isinstance(out.width, int)  # else rows may be much shorter than a vector
+    if out.channels > FEW and (x.channels * win.taps > MOST_TERMS or not known):
+        return
     apart = win.strides[1] == 1 or (win.dilations[1] == 1 and win.strides[1] <= MOST_STRIDE)
     if not apart or window(node).halo is None or not win.taps:
         return
@@ -110,20 +115,13 @@ def estimate(node: Node[Conv], target: Target, vectors: int) -> Estimate:
     height, width = dims.typical(out.height), dims.typical(out.width)
     depth, sums = x.channels * win.taps, node.op.accumulate
     found, lines = costs.step(target), dims.typical(out.batch) * groups * height
-    across, size = -(-width // target.lanes(sums)), dtypes.itemsize(sums)
-    weights, copied = depth * out.channels * size, win.extent[0] * x.channels * dims.typical(x.row)
-    split = costs.UNALIGNED * (width % target.lanes(sums) > 0)
-    column = (
-        x.channels * win.kernel[0] * target.lanes(sums) * size
-    )  # bytes that a vector of pixels is made of
+    across = -(-width // target.lanes(sums))
     for rows, tall in height_counts(out.channels, most_rows(target, vectors)).items():
         for wide, count in height_counts(across, vectors).items():
             chains = chains_for(target, rows, wide)
             step = costs.step_time(target, rows * wide, rows + 2 * wide, chains)
-            ends = costs.compute(target, (costs.TILE_VECTOR + split) * rows * wide)
+            ends = costs.compute(target, costs.TILE_VECTOR * rows * wide)
             tile = Estimate(compute=depth * step) + costs.overhead(target, costs.CONV_TILE) + ends
-            tile += costs.again(target, depth * rows * size, weights)
-            tile += costs.again(target, wide * column, copied)
             found += tile * (lines * tall * count)
     copies = TWICE if height > 1 and win.extent[0] > win.strides[0] else 1.0
     planes = dims.typical(x.batch) * groups * x.channels

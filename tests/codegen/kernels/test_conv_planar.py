@@ -82,6 +82,14 @@ def test_many_channels_of_a_dense_image(target, channels):
 
 
 @TARGETS
+@pytest.mark.parametrize("inside, symbolic", [(29, None), (3, symbols(1, 3, 8, "w"))])
+def test_many_channels_of_many_terms_or_of_any_width_are_not_taken(target, inside, symbolic):
+    for channels, taken in ((16, True), (17, False)):
+        case = convolution((1, inside, 8, 21), (channels, inside, 3, 3), 1, 1, symbolic=symbolic)
+        assert bool(choices(case, conv_planar, target)[1]) == taken
+
+
+@TARGETS
 def test_code_does_not_grow_with_the_channels(target):
     def size(channels):
         node, (choice,) = choices(convolution((1, 3, 8, 21), (channels, 3, 3, 3), 1, 1), conv_planar, target)
