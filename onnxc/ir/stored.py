@@ -100,11 +100,12 @@ def _mapped(body: Expr, operands: Sequence[Constant], shape: tuple[int, ...]) ->
     for factor in found.scale:
         scale = scale * _aligned(_evaluated(factor, operands), rank)
     zero = 0 * one if found.zero is None else _aligned(_evaluated(found.zero, operands), rank)
-    if dtypes.is_float(elements.dtype) and elements.dtype not in HALVES:
+    if dtypes.is_float(elements.dtype):
         inner = stored_weights(elements)
-        if inner is None or zero.any() or (inner.block and scale.shape[inner.axis] != 1):
+        if inner is not None and not zero.any() and not (inner.block and scale.shape[inner.axis] != 1):
+            return replace(inner, scale=inner.scale * scale)
+        if elements.dtype not in HALVES:
             return None
-        return replace(inner, scale=inner.scale * scale)
     start, step, table = _linear(found.table, elements.dtype)
     if table and zero.any():
         return None
