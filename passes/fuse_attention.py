@@ -85,7 +85,7 @@ def _match(node: Node, readers: Counter[Value]) -> _Found | None:
         halves = list(zip((host.op.lhs, host.op.rhs), host.inputs))
         for (one, queries), (other, keys) in (halves, halves[::-1]):
             op = _attention(one, other, host.op.out, weights, values, node.op.out)
-            if op is None or not _along_rows(op, value, node.outputs[0]):
+            if op is None or not _along_rows(op, (queries, keys, value), node.outputs[0]):
                 continue
             if queries.dtype == keys.dtype == value.dtype == "float32":
                 (queries, a), (keys, b) = _unscaled(queries), _unscaled(keys)
@@ -93,11 +93,16 @@ def _match(node: Node, readers: Counter[Value]) -> _Found | None:
     return None
 
 
-def _along_rows(op: Attention, value: Value, result: Value) -> bool:
-    """Whether a key's values lie side by side, and a query's results: of others, as of attention between
-    channels, which has few keys, kernels of products make more."""
-    rows = ((op.v, "e", value.shape), (op.out, "e", result.shape))
-    return all(labels.endswith(last) or shape[labels.index(last)] == 1 for labels, last, shape in rows)
+def _along_rows(op: Attention, operands: tuple[Value, Value, Value], result: Value) -> bool:
+    """Whether a key's values lie side by side, and a query's results, and how long a head is is known: of
+    others, as of attention between channels, which has few keys, kernels of products make more."""
+    queries, keys, values = (value.shape for value in operands)
+    depth = queries[op.q.index("d")], keys[op.k.index("d")]
+    extent = values[op.v.index("e")], result.shape[op.out.index("e")]
+    rows = ((op.v, "e", values), (op.out, "e", result.shape))
+    return all(any(isinstance(size, int) for size in sizes) for sizes in (depth, extent)) and all(
+        labels.endswith(last) or shape[labels.index(last)] == 1 for labels, last, shape in rows
+    )
 
 
 def _unscaled(value: Value) -> tuple[Value, float]:

@@ -243,6 +243,23 @@ def test_an_axis_that_only_the_keys_have_is_no_attention():
     )
 
 
+@pytest.mark.parametrize("depth, extent", [("d", "e"), ("d", "64"), ("64", "e")])
+def test_attention_over_heads_of_an_open_length_stays_products(depth, extent):
+    """No kernel of attention takes these, those of products do."""
+    text = """graph g(%q: float32[b, s, DEPTH], %k: float32[b, t, DEPTH], %v: float32[b, t, EXTENT]) {
+        %0 = contract(%q, %k) lhs=bqd rhs=bkd out=bqk accumulate=float32
+        %1 = reduce(%0) kind=max axes=(2) keepdims=true
+        %2 = map(%0, %1) { exp(sub($0, $1)) }
+        %3 = reduce(%2) kind=sum axes=(2) keepdims=true
+        %4 = map(%2, %3) { div($0, $1) }
+        %5 = contract(%4, %v) lhs=bqk rhs=bke out=bqe accumulate=float32
+        return %5
+    }"""
+    stays(clean(fuse_attention), text.replace("DEPTH", depth).replace("EXTENT", extent))
+    known = text.replace("DEPTH", "64").replace("EXTENT", "32")
+    assert ops(clean(fuse_attention)(parse(known))) == ["Attention"]
+
+
 def test_attention_between_channels_stays_products():
     """Its values have the keys, which are channels, side by side."""
     text = """graph g(%q: float32[2, 50, 8], %k: float32[2, 50, 8], %v: float32[2, 50, 8]) {
