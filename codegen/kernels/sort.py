@@ -26,6 +26,7 @@ from ..nests.nest import ERROR_BYTES, displaced
 from ..text.emitter import Function, Reg, mangled, vector_constant, vector_type
 
 SHORT = 64  # elements of a line that are ranked by comparing each with each
+SHORTEST = 16  # the same, where only a few are wanted of it
 FEW = 64  # elements that are wanted of a line and fit in vectors
 LANES = 16  # compared at once
 LEFT = 0.3  # of a line, about, when a digit has ruled out what cannot be among a few
@@ -49,7 +50,7 @@ def _cost(node: Node[Sort], target: Target) -> Estimate:
     x = node.inputs[0]
     length, digits = dims.typical(x.shape[node.op.axis]) if x.rank else 1, dtypes.itemsize(x.dtype)
     few = _few(node)
-    if length > SHORT and few is not None:
+    if few is not None and length > _ranked(few):
         each = costs.COMPARED * 3 / LANES + 3 * costs.RANK * few / length
     elif length <= SHORT:
         each = costs.RANK + costs.COMPARED * length / LANES
@@ -61,8 +62,8 @@ def _cost(node: Node[Sort], target: Target) -> Estimate:
 
 
 def _few(node: Node[Sort]) -> int | None:
-    """How many are wanted of each line that is not short, where vectors hold them: the number itself, or the
-    less of it and a length that only the run knows."""
+    """How many are wanted of each line, where vectors hold them: the number itself, or the less of it and a
+    length that only the run knows."""
     count = node.op.count
     if count is None or node.inputs[0].rank == 0:
         return None
@@ -71,6 +72,11 @@ def _few(node: Node[Sort]) -> int | None:
         return None
     least = dims.minimum(node.inputs[0].shape[node.op.axis], most)
     return most if isinstance(count, int) or dims.equal(count, least) is True else None
+
+
+def _ranked(few: int | None) -> int:
+    """How long a line may be that is ranked, of which `few` are wanted."""
+    return SHORT if few is None else min(SHORT, max(SHORTEST, 2 * few - 1))
 
 
 def emit(node: Node[Sort], choice: Choice[None], target: Target) -> Code:
@@ -140,16 +146,17 @@ class Line:
         self.stored = False  # whether keys are in memory, as they lie apart in the line
 
     def emit(self, known: bool, few: int | None, dense: bool) -> None:
-        """known: how long the line is. few: how many are wanted of a line that is not short, if vectors hold
-        them. dense: elements lie side by side."""
+        """known: how long the line is. few: how many are wanted, if vectors hold them. dense: elements lie
+        side by side."""
+        ranked = _ranked(few)
 
         def long() -> None:
             self._by_radix() if few is None else self._first_few(few, dense)
 
         if known:
-            self._by_rank() if int(self.n) <= SHORT else long()
+            self._by_rank() if int(self.n) <= ranked else long()
             return
-        short = self.f.compare("sle", self.n, SHORT)
+        short = self.f.compare("sle", self.n, ranked)
         with self.f.when(short):
             self._by_rank()
         with self.f.when(self.f.invert(short)):

@@ -121,6 +121,15 @@ def test_the_first_of_a_line_are_those_of_the_whole_line_sorted(target, count):
 
 
 @TARGETS
+@pytest.mark.parametrize("length", [8, 16, 17, 31, 33, 64])
+def test_the_first_of_a_short_line_are_those_of_the_whole_line_sorted(target, length):
+    for count in sorted({1, 5, 8, length // 2, length // 2 + 1, length}):
+        if count <= length:
+            check(target, Sort(1, True, count), numbers((3, length), "float32"))
+            check(target, Sort(0, False, count), numbers((length, 3), "int16", low=0, high=9))
+
+
+@TARGETS
 @pytest.mark.parametrize(
     "dtype", ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "uint64", "int64"]
 )
