@@ -20,6 +20,10 @@ from ..kernel import NEAR
 from .microkernel import most_rows, step_time
 from .packing import in_pairs
 
+#: Blocks of output channels of which the last may have idle lanes that add up other input channels. Where
+#: there are more it is too small a part to be summed in another order: equal weights give equal channels.
+PARTED = 16
+
 
 @dataclass(frozen=True)
 class PanelTiling:
@@ -117,7 +121,7 @@ def panel_tilings(
     tails, sides = [0], {0: 1}
     if dot is None and 0 < rest <= block // 2:
         tail, lanes = _power(rest), target.lanes(dtype)
-        side = min(lanes // tail, _power(inside)) if tail < lanes else 1
+        side = min(lanes // tail, _power(inside)) if tail < lanes and blocks <= PARTED else 1
         if side > 1:
             tail = lanes // side
         if side > 1 or target.vector_bits > 256:

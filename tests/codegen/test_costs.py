@@ -208,7 +208,15 @@ def test_the_last_channels_are_a_panel_of_their_own_where_half_a_vector_takes_le
 
 @pytest.mark.parametrize(
     "outputs, inside, tail, abreast",
-    [(24, 64, 8, 2), (4, 64, 4, 4), (1, 64, 1, 16), (1, 3, 4, 4), (1, 1, None, 1), (32, 64, None, 1)],
+    [
+        (24, 64, 8, 2),
+        (4, 64, 4, 4),
+        (1, 64, 1, 16),
+        (1, 3, 4, 4),
+        (1, 1, None, 1),
+        (32, 64, None, 1),
+        (1000, 64, None, 1),
+    ],
 )
 def test_idle_lanes_take_other_input_channels(outputs, inside, tail, abreast):
     wide = TARGETS["x86-64-v4"]

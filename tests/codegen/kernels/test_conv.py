@@ -361,3 +361,13 @@ def test_a_tile_has_all_pixels_of_images_of_a_few(target, length):
         axis = dims.symbol("width", typical=typical)
         widths[typical] = conv.tile_shape(target, None, axis, 2, 99)[1]
     assert {2, 3, 4} <= set(widths[2]) and len(widths[1000]) < len(widths[2])
+
+
+@TARGETS
+def test_many_channels_of_equal_weights_are_equal(target):
+    case = convolution((1, 48, 5, 5), (1000, 48, 1, 1))
+    case.arrays[1][:] = case.arrays[1][:1]
+    node, offered = choices(case, conv, target)
+    for choice in offered:
+        ((got, _),) = harness.run_choice(laid_out(node, choice), choice, case.arrays, target)
+        np.testing.assert_array_equal(got, np.broadcast_to(got[:, :1], got.shape))
