@@ -1,5 +1,5 @@
 """Sort: lines by a radix sort of keys whose unsigned order is the order wanted; short ones by rank, and a few
-elements of long ones by a sorted vector of those that are first so far.
+elements of longer ones by a sorted vector of those that are first so far.
 
     key      a float's bits, all turned over when negative, else with the sign set; -0 is 0, NaN the
              greatest; for a descending order all bits turned over
@@ -29,7 +29,7 @@ SHORT = 64  # elements of a line that are ranked by comparing each with each
 SHORTEST = 16  # the same, where only a few are wanted of it
 FEW = 64  # elements that are wanted of a line and fit in vectors
 LANES = 16  # compared at once
-LEFT = 0.3  # of a line, about, when a digit has ruled out what cannot be among a few
+LEFT = 0.3  # of a line, about, when a bound has ruled out what cannot be among a few
 DIGITS = 256
 KEYED = (*dtypes.FLOATS, *dtypes.SIGNED, *dtypes.UNSIGNED, "bool")
 INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF << 52}

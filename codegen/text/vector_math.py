@@ -5,23 +5,22 @@ Straight-line polynomials without calls: reduce the argument exactly, evaluate, 
 frequent float32 functions are computed in float32, within 3 ulp; the others in float64 and rounded. float64
 results are within 4 ulp. All handle NaN, infinities, signed zeros and subnormal numbers. Coefficients
 interpolate the functions at Chebyshev nodes, computed with 80 digits; the greatest error of each polynomial
-is given. `trigonometry.py` has the rest.
+is given. `pieces.py` has those that are looked up, `trigonometry.py` the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from decimal import Decimal, localcontext
-from functools import cache
-from math import cos, erf, inf, log, nan, pi, sqrt, tanh
+from math import inf, log, nan, sqrt
 
 import numpy as np
 
 from ...ir import dtypes
 from ...records import dataclass
 from ...target import Ability
+from . import pieces
 from .conversion import cast
-from .emitter import literal, scalar_type, vector_constant
+from .emitter import literal, vector_constant
 from .trigonometry import FUNCTIONS as TRIGONOMETRIC
 from .trigonometry import acos32
 from .vectors import Vectors
@@ -258,7 +257,7 @@ def _tanh32(v: Vectors, x: str) -> str:
     """1 - 2 / (exp(2x) + 1), which is exact enough from 0.625 on even with a short exp; x + x³ p(x²)
     below. Looked up in pieces where lanes are permuted."""
     if Ability.PERMUTE in v.f.target.abilities:
-        return _of_pieces(v, x, _tanh32_coefficients(), _TANH32_WIDTH)
+        return pieces.looked_up(v, x, pieces.tanh32(), _FORMATS["float32"].rounder)
     a = v.abs(x)
     bounded = v.minimum(a, v.constant(10.0), True)
     n, t = _nearest(v, bounded, 2 * _LOG2E, 127)
@@ -273,7 +272,7 @@ def _tanh32(v: Vectors, x: str) -> str:
 
 def _erf32(v: Vectors, x: str) -> str:
     if Ability.PERMUTE in v.f.target.abilities:
-        return _of_pieces(v, x, _erf32_coefficients(), _ERF32_WIDTH)
+        return pieces.looked_up(v, x, pieces.erf32(), _FORMATS["float32"].rounder)
     a = v.abs(x)
     square = v.mul(x, x)
     small = v.fma(x, v.polynomial(square, _ERF32), x)
@@ -281,53 +280,6 @@ def _erf32(v: Vectors, x: str) -> str:
     p, _, t = _exp32_reduced(v, v.mul(bounded, v.polynomial(bounded, _ERFC32)), 127)
     large = v.fma(v.neg(p), _power(v, t), v.constant(1))
     return v.select(v.compare("gt", a, v.constant(0.925)), v.copysign(large, x), small)
-
-
-_PIECES = 32  # of a function that ends at 1, around 0, the width, twice the width, ...
-_ERF32_WIDTH, _TANH32_WIDTH = 1 / 8, 9 / 32
-
-
-def _of_pieces(v: Vectors, x: str, coefficients: list[list[str]], width: float) -> str:
-    """An odd function that ends at 1: x times a polynomial in the distance from the middle of x's piece, of
-    the widths 0 to 1/2, 1/2 to 3/2, ... times `width`, whose coefficients are looked up in two registers; 1
-    where that is more."""
-    a, rounder = v.abs(x), v.constant(_FORMATS[v.dtype].rounder)
-    count, kind = len(coefficients[0]), scalar_type(v.dtype)
-    bounded = v.minimum(a, v.constant((count - 0.51) * width), True)
-    t = v.fma(bounded, v.constant(1 / width), rounder)
-    distance = v.fma(v.sub(t, rounder), v.constant(-width), bounded)
-    half = count // 2
-    first, *others = (
-        v.permuted([vector_constant(kind, c) for c in (column[:half], column[half:])], v.bits(t))
-        for column in coefficients
-    )
-    total: str = first
-    for coefficient in others:
-        total = v.fma(total, distance, coefficient)
-    return v.copysign(v.minimum(v.mul(a, total), v.constant(1), True), x)
-
-
-def _coefficients32(f: Callable[[float], float], slope: float, width: float, degree: int) -> list[list[str]]:
-    """For each power of the distance, the highest first, the coefficients of all pieces in f(x)/x, which is
-    `slope` at 0."""
-    pieces = []
-    for middle in (piece * width for piece in range(_PIECES)):
-        nodes = [middle + cos((2 * k + 1) * pi / (2 * degree + 2)) * width / 2 for k in range(degree + 1)]
-        values = [f(x) / x if x else slope for x in nodes]
-        pieces.append(np.polyfit([x - middle for x in nodes], values, degree))
-    return [[literal(float(np.float32(c)), "float32") for c in column] for column in zip(*pieces)]
-
-
-@cache
-def _erf32_coefficients() -> list[list[str]]:
-    """To 3e-9."""
-    return _coefficients32(erf, 2 / sqrt(pi), _ERF32_WIDTH, 4)
-
-
-@cache
-def _tanh32_coefficients() -> list[list[str]]:
-    """To 2e-9."""
-    return _coefficients32(tanh, 1.0, _TANH32_WIDTH, 5)
 
 
 # float64 -----------------------------------------------------------------------------------------
@@ -529,7 +481,7 @@ def _atanh64(v: Vectors, x: str) -> str:
 
 def _erf64(v: Vectors, x: str) -> str:
     if Ability.PERMUTE in v.f.target.abilities:
-        return _of_pieces(v, x, _erf64_coefficients(), _WIDTH64)
+        return pieces.looked_up(v, x, pieces.erf64(), _FORMATS["float64"].rounder)
     a = v.abs(x)
     square = v.mul(x, x)
     small = v.mul(x, v.polynomial(square, _ERF64))
@@ -538,42 +490,6 @@ def _erf64(v: Vectors, x: str) -> str:
     tail = v.div(v.polynomial(t, _ERFC64), v.fma(b, v.constant(2), v.constant(1)))
     large = v.sub(v.constant(1), v.mul(_exp64(v, v.neg(v.mul(b, b))), tail))
     return v.select(v.compare("gt", a, v.constant(1)), v.copysign(large, x), small)
-
-
-_PIECES64, _WIDTH64, _DEGREE64 = 16, 0.375, 11  # of erf in float64
-
-
-@cache
-def _erf64_coefficients() -> list[list[str]]:
-    """For each power of the distance, the highest first, all pieces' coefficients in erf(x)/x: 1e-16."""
-    count = _DEGREE64 + 1
-    columns = []
-    with localcontext() as context:
-        context.prec = 50
-        for piece in range(_PIECES64):
-            steps = [Decimal(cos((2 * k + 1) * pi / (2 * count)) * _WIDTH64 / 2) for k in range(count)]
-            differences = [_erf_over(Decimal(piece * _WIDTH64) + step) for step in steps]
-            for order in range(1, count):  # Newton's divided differences
-                for k in range(count - 1, order - 1, -1):
-                    rise = differences[k] - differences[k - 1]
-                    differences[k] = rise / (steps[k] - steps[k - order])
-            powers = [differences[-1]]
-            for step, difference in zip(steps[-2::-1], differences[-2::-1], strict=True):
-                powers = [a - step * b for a, b in zip([*powers, Decimal(0)], [Decimal(0), *powers])]
-                powers[-1] += difference
-            columns.append(powers)
-    return [[literal(float(c), "float64") for c in row] for row in zip(*columns)]
-
-
-def _erf_over(x: Decimal) -> Decimal:
-    """erf(x) / x = 2 / sqrt(pi) exp(-x²) (1 + 2x²/3 + (2x²)²/(3 5) + ...)"""
-    term = total = Decimal(1)
-    k = 1
-    while term > total * Decimal("1e-45"):
-        k += 2
-        term *= 2 * x * x / k
-        total += term
-    return Decimal("1.1283791670955125738961589031215451716881012586580") * (-x * x).exp() * total
 
 
 # Powers ------------------------------------------------------------------------------------------
