@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice, product
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +27,7 @@ from onnxc.commands.steps import Expected, expectations, input_sizes
 from onnxc.driver import compile_model, optimise
 from onnxc.errors import CompileError, OnnxcError, Origin
 from onnxc.frontend.importer import import_model
-from onnxc.inputs import make_inputs
+from onnxc.inputs import make_inputs, other_sizes, runs
 from onnxc.ir import dims
 from onnxc.ir.graph import walk
 from onnxc.loading.loader import Model, load
@@ -37,8 +36,6 @@ from onnxc.options import Options
 from onnxc.target import find_target
 
 VISIT_SECONDS = 0.3
-SIZES = (1, 64, 65, 128, 256, 512)  # tried where a model does not run with typical ones
-MOST_TRIED = 300
 RUNS = (4, 64)  # of a visit, at least and at most; the first brings weights from the file and does not count
 
 
@@ -95,8 +92,9 @@ def prepared(name: str, model: object, folder: Path, tabled: bool, again: bool) 
             listed = {"dims": dict(row.dims), "shapes": dict(row.shapes)}
         with load(library, threads=1) as opened:
             first = [listed] if row is not None and tabled else [{}, listed]
-            tried = (*first, *_other_sizes(opened))
-            sizes = next((s for s in tried if _runs(opened, usual_inputs(opened, s))), None)
+            others = ({"dims": d, "shapes": s} for d, s in other_sizes(opened.inputs, {}, {}))
+            tried = (*first, *others)
+            sizes = next((s for s in tried if runs(opened, usual_inputs(opened, s))), None)
             if sizes is None:
                 raise CompileError("runs with none of the sizes that are tried", origin=Origin(name))
             found = input_sizes(lowered.graph, usual_inputs(opened, sizes))
@@ -126,27 +124,6 @@ def _estimated(lowered: Lowered, measurement: Measurement) -> Iterator[tuple[Exp
             yield expected, None
 
 
-def _runs(library: Model, feeds: dict[str, object]) -> bool:
-    try:
-        library.run(None, feeds)
-    except OnnxcError:
-        return False
-    return True
-
-
-def _other_sizes(library: Model) -> Iterator[dict[str, dict]]:
-    """Sizes for a model that takes no typical ones: a sound of a fixed length, a mask one longer than what
-    is past. What has a name has one size wherever that stands."""
-    ports = [port for port in library.inputs if port.shape is not None]
-    symbols = list(dict.fromkeys(d for port in ports for d in port.shape if isinstance(d, str)))
-    unnamed = [(port.name, axis) for port in ports for axis, d in enumerate(port.shape) if d is None]
-    for tried in islice(product(SIZES, repeat=len(symbols) + len(unnamed)), MOST_TRIED):
-        shapes: dict[str, list] = {port.name: [None] * len(port.shape) for port in ports}
-        for (name, axis), size in zip(unnamed, tried[len(symbols) :]):
-            shapes[name][axis] = size
-        yield {"dims": dict(zip(symbols, tried)), "shapes": shapes if unnamed else {}}
-
-
 def usual_inputs(library: Model, sizes: dict[str, dict]) -> dict[str, object]:
     """Generated inputs. Integers are 1: an index that exists, a mask that hides nothing; those of which a
     model takes many are 1, 2 and so on: tokens, whose rows lie apart."""
@@ -155,7 +132,7 @@ def usual_inputs(library: Model, sizes: dict[str, dict]) -> dict[str, object]:
     feeds |= {name: np.ones_like(feeds[name]) for name in integers}
     for name in integers:
         many = feeds | {name: np.cumsum(feeds[name]).reshape(feeds[name].shape).astype(feeds[name].dtype)}
-        if feeds[name].size > 1 and _runs(library, many):
+        if feeds[name].size > 1 and runs(library, many):
             feeds = many
     return feeds
 

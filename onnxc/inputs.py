@@ -13,12 +13,13 @@ import io
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import CompileError, Origin, RunError, quote
+from .errors import CompileError, OnnxcError, Origin, RunError, quote
 from .ir import dtypes
 from .ir.dims import usual
 from .ir.expected import drawn
@@ -26,13 +27,15 @@ from .records import dataclass
 
 if TYPE_CHECKING:
     from .ir.expected import Expected
-    from .loading.loader import Port
+    from .loading.loader import Model, Port
 
 Shapes = Mapping[str, Sequence[int | None]]  # of inputs by name; None leaves an axis to its default
 
 WRONG_SHAPE = 6  # the library's status for a dimension of an input
 VARIETY = 10  # generated integers are 0 to 9
 SEQUENCE_LENGTH = 2
+SIZES = (1, 64, 65, 128, 256, 512)  # tried where a model does not run with usual ones
+MOST_TRIED = 300
 LARGEST = 1 << 40  # of a dimension that is made of others
 ARITHMETIC: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -93,6 +96,66 @@ def make_inputs(
         if p.name in given or not _optional(p)
     }
     return Inputs(feeds, tuple(name for name in feeds if name not in given))
+
+
+def runnable_inputs(
+    library: Model, dims: Mapping[str, int], shapes: Shapes, expected: Mapping[str, Expected] | None = None
+) -> Inputs:
+    """Generated inputs that the library runs on: where it does not with usual sizes, with others. Raises
+    RunError, of the usual ones, where those that are tried do not do either."""
+    inputs = make_inputs(library.inputs, (), dims, shapes, expected=expected)
+    try:
+        library.run(None, inputs.feeds)
+    except RunError:
+        for sizes, others in other_sizes(library.inputs, dims, shapes):
+            tried = make_inputs(library.inputs, (), sizes, others, expected=expected)
+            if runs(library, tried.feeds):
+                return tried
+        raise
+    return inputs
+
+
+def runs(library: Model, feeds: Mapping[str, object]) -> bool:
+    try:
+        library.run(None, feeds)
+    except OnnxcError:
+        return False
+    return True
+
+
+def other_sizes(
+    ports: Sequence[Port], dims: Mapping[str, int], shapes: Shapes
+) -> Iterator[tuple[dict[str, int], dict[str, list[int | None]]]]:
+    """Sizes besides those given for a model that takes no usual ones: a sound of a fixed length, a mask one
+    longer than what is past. What has a name has one size wherever that stands."""
+    known = [port for port in ports if port.shape is not None]
+    given = {p.name: list(shapes.get(p.name) or [None] * len(p.shape or ())) for p in known}
+    open_ = [
+        (p.name, axis, d)
+        for p in known
+        for axis, d in enumerate(p.shape or ())
+        if not isinstance(d, int) and given[p.name][axis] is None and d not in dims
+    ]
+    free = list(dict.fromkeys(d if d is not None else (name, axis) for name, axis, d in open_))
+    for tried in islice(product(SIZES, repeat=len(free)), MOST_TRIED):
+        found = {name: list(sizes) for name, sizes in given.items()}
+        named = dict(dims)
+        for what, size in zip(free, tried):
+            if isinstance(what, str):
+                named[what] = size
+            else:
+                found[what[0]][what[1]] = size
+        yield named, found
+
+
+def expected_inputs(model: object, ports: Sequence[Port]) -> dict[str, Expected]:
+    """What the graph of a model (path, bytes or ModelProto) expects of its inputs of integers."""
+    if not any(port.dtype and dtypes.is_integer(port.dtype) for port in ports):
+        return {}
+    from .frontend.importer import import_model
+    from .ir.expected import expected_of
+
+    return expected_of(import_model(model).graph)
 
 
 def _optional(port: Port) -> bool:

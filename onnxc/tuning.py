@@ -26,7 +26,7 @@ from .codegen.lowering.tuned import Ratios, Tuned, choice_name, node_name
 from .driver import Progress, Report, compile_model
 from .errors import CompileError, RunError
 from .facts import kept_path
-from .inputs import make_inputs
+from .inputs import expected_inputs, runnable_inputs
 from .ir.graph import walk
 from .ir.ops import Reorder
 from .loading.loader import load
@@ -287,7 +287,9 @@ def compile_tuned(
             return path
 
         try:
-            search = Search(build, _Bench(folder, plain, told), seconds, kept_ratios(targets[0], compiler))
+            search = Search(
+                build, _Bench(model, folder, plain, told), seconds, kept_ratios(targets[0], compiler)
+            )
             found = search.found()
         except RunError as error:
             raise CompileError(f"it cannot be tuned: {error.reason}", "compile without --tune") from None
@@ -301,10 +303,10 @@ def compile_tuned(
 
 
 class _Bench:
-    """The libraries' own process, with inputs that are made of the first of them."""
+    """The libraries' own process, with inputs that are made for the first of them."""
 
-    def __init__(self, folder: Path, options: Options, told: Progress):
-        self.folder, self.options, self.told = folder, options, told
+    def __init__(self, model: object, folder: Path, options: Options, told: Progress):
+        self.model, self.folder, self.options, self.told = model, folder, options, told
         self.turns: Turns | None = None
 
     def steps(self, libraries: Sequence[Path], seconds: float) -> list[list[Timing]]:
@@ -316,9 +318,10 @@ class _Bench:
     def _of(self, library: Path) -> Turns:
         self.told("measure")
         if self.turns is None:
-            with load(library, threads=1) as model:
-                dims = {**self.options.typical, **self.options.dims}
-                made = make_inputs(model.inputs, dims=dims, shapes=self.options.shapes)
+            options, dims = self.options, {**self.options.typical, **self.options.dims}
+            with load(library, threads=1) as opened:
+                expected = {} if options.operators else expected_inputs(self.model, opened.inputs)
+                made = runnable_inputs(opened, dims, options.shapes, expected)
             self.turns = Turns(made.feeds, self.folder)
         return self.turns
 

@@ -2,9 +2,18 @@
 
 import numpy as np
 import pytest
+from support.small_models import parsed
 
 from onnxc.errors import CompileError, RunError
-from onnxc.inputs import generate, make_inputs, read_inputs, resolve_shapes, save_outputs
+from onnxc.inputs import (
+    expected_inputs,
+    generate,
+    make_inputs,
+    read_inputs,
+    resolve_shapes,
+    runnable_inputs,
+    save_outputs,
+)
 from onnxc.ir import dtypes
 from onnxc.ir.expected import Expected
 from onnxc.loading.loader import Port
@@ -190,6 +199,46 @@ def test_a_number_that_an_integer_type_does_not_have_is_refused(number):
 def test_integers_are_those_that_are_expected():
     found = make_inputs([TOKENS], dims={"length": 100}, expected={"ids": Expected(rows=2)}).feeds
     assert set(found["ids"][0]) == {0, 1}
+
+
+class Picky:
+    """A library that takes a sound of some lengths, and a mask that is as long as it is."""
+
+    inputs = [
+        Port("sound", ("batch", "samples"), "float32"),
+        Port("mask", (None,), "bool"),
+        Port("rate", (), "int64"),
+    ]
+
+    def __init__(self, *lengths):
+        self.lengths = lengths
+
+    def run(self, outputs, feeds):
+        samples = feeds["sound"].shape[1]
+        if samples not in self.lengths or feeds["mask"].shape != (samples,):
+            raise RunError("too short")
+
+
+def test_a_library_that_takes_no_usual_sizes_gets_others():
+    feeds = runnable_inputs(Picky(256), {}, {}).feeds
+    assert feeds["sound"].shape == (1, 256) and feeds["mask"].shape == (256,)
+    assert runnable_inputs(Picky(50), {"samples": 50}, {"mask": (50,)}).feeds["sound"].shape == (1, 50)
+    assert runnable_inputs(Picky(64), {}, {}, {"rate": Expected(one=(16000,))}).feeds["rate"] == 16000
+    with pytest.raises(RunError, match="too short"):
+        runnable_inputs(Picky(50), {}, {})
+
+
+def test_what_a_model_expects_is_in_its_graph():
+    model = parsed(
+        """m (float[n] x, int64 rate) => (float[n] y) {
+            fast = Constant <value = int64 {16000}> ()
+            same = Equal (rate, fast)
+            y = If (same) <then_branch = a () => (float[n] p) { p = Neg (x) },
+                           else_branch = b () => (float[n] q) { q = Abs (x) }>
+        }"""
+    )
+    assert expected_inputs(model, Picky.inputs) == {"rate": Expected(one=(16000,))}
+    assert expected_inputs(model, [IMAGE]) == {}
 
 
 def test_an_input_given_twice_is_refused(tmp_path, array):

@@ -25,7 +25,6 @@ from . import console
 
 if TYPE_CHECKING:
     from ..inputs import Inputs
-    from ..ir.expected import Expected
     from ..loading.loader import Model
     from .comparison import Difference
     from .inspection import Figures
@@ -452,25 +451,10 @@ def compiling(path: Path) -> Iterator[console.Progress]:
 
 def inputs_of(model: Model, options: argparse.Namespace) -> Inputs:
     """The inputs that the arguments ask for. Sizes that were compiled in need not be given again."""
-    from ..inputs import make_inputs
+    from ..inputs import expected_inputs, make_inputs
 
     sizes = {} if getattr(options, "pin", False) else options.dims
     path = getattr(options, "model", None) or options.file
-    return make_inputs(
-        model.inputs, options.input, sizes, options.shapes, options.seed, _expected(model, path, options)
-    )
-
-
-def _expected(model: Model, path: Path, options: argparse.Namespace) -> dict[str, Expected]:
-    """What the model's graph, if the file has one, expects of its inputs of integers."""
-    from ..ir.dtypes import is_integer
-
-    integers = any(port.dtype and is_integer(port.dtype) for port in model.inputs)
-    if (
-        is_library(path) or not integers or getattr(options, "operators", None)
-    ):  # which would be compiled again
-        return {}
-    from ..frontend.importer import import_model
-    from ..ir.expected import expected_of
-
-    return expected_of(import_model(path).graph)
+    unread = is_library(path) or getattr(options, "operators", None)  # which would be compiled again
+    expected = {} if unread else expected_inputs(path, model.inputs)
+    return make_inputs(model.inputs, options.input, sizes, options.shapes, options.seed, expected)
