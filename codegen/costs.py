@@ -31,7 +31,7 @@ INSTRUCTIONS = {
     **dict.fromkeys(("tan", "atan", "asin"), 98),
     **dict.fromkeys(("sinh", "cosh", "atanh"), 130),
     **dict.fromkeys(("asinh", "acosh", "pow"), 275),
-    **dict.fromkeys(("mod", "fmod"), 60),
+    **dict.fromkeys(("mod", "fmod"), 16),
     **dict.fromkeys(("round", "floor", "ceil", "trunc"), 2),
 }
 #: Divisions in whose time another such operation is done: these are few instructions, but slow.
@@ -116,6 +116,8 @@ RANDOM = 8.4  # a random number
 ATTENTION_ROW = 126.0  # a query: its maximum, its sum and its share of packing keys
 RANK = 4.2  # an element of a short line to be sorted, besides comparing it
 COMPARED = 2.1  # a vector of a short line compared
+BESIDE = 0.7  # an element of a line that is sorted beside others, compared with the last that is wanted
+MOVED_UP = 0.4  # the same for each place that it is compared and moved in
 KEY = 8.4  # an element's key made and unmade, in a long line
 DIGIT = 3.2  # an element put where one digit of its key says
 COUNTED = 2.1  # one of the counts of a digit added up

@@ -7,7 +7,8 @@ elements of longer ones by a sorted vector of those that are first so far.
              they say, in order, so that equal keys stay in order
 A digit that is the same everywhere is skipped. Where only the first `count` are wanted, others are left
 behind before: all keys are compared with a bound that is searched between the least and the greatest, half of
-them at a time, until not many more than those are below it. Every line is a part of its own.
+them at a time, until not many more than those are below it. A few elements of neighbouring lines are found
+in all of these at once (`codegen/tiles/sorted_lanes.py`). Every line, or vector of lines, is a part.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText, Offer, single
 from ..nests.nest import ERROR_BYTES, displaced
 from ..text.emitter import Function, Reg, mangled, vector_constant, vector_type
+from ..text.memory import Count
+from ..tiles.sorted_lanes import LANES, SortedLanes, bytes_of, sort_key
 
 SHORT = 64  # elements of a line that are ranked by comparing each with each
 SHORTEST = 16  # the same, where only a few are wanted of it
+LONGEST = 1 << 31  # elements of a line whose vectors have indices of 32 bits
 FEW = 64  # elements that are wanted of a line and fit in vectors
-LANES = 16  # compared at once
 LEFT = 0.3  # of a line, about, when a bound has ruled out what cannot be among a few
 DIGITS = 256
 KEYED = (*dtypes.FLOATS, *dtypes.SIGNED, *dtypes.UNSIGNED, "bool")
-INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF << 52}
 
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[None]]:
@@ -50,7 +52,12 @@ def _cost(node: Node[Sort], target: Target) -> Estimate:
     x = node.inputs[0]
     length, digits = dims.typical(x.shape[node.op.axis]) if x.rank else 1, dtypes.itemsize(x.dtype)
     few = _few(node)
-    if few is not None and length > _ranked(few):
+    if few is not None and _lines(node, target) > 1:
+        put = min(
+            1.0, 2 * LANES * few / length
+        )  # of all elements: those that come among the first of any line
+        each = costs.BESIDE + put * few * costs.MOVED_UP
+    elif few is not None and length > _ranked(few):
         each = costs.COMPARED * 3 / LANES + 3 * costs.RANK * few / length
     elif length <= SHORT:
         each = costs.RANK + costs.COMPARED * length / LANES
@@ -79,33 +86,72 @@ def _ranked(few: int | None) -> int:
     return SHORT if few is None else min(SHORT, max(SHORTEST, 2 * few - 1))
 
 
+def _lines(node: Node[Sort], target: Target) -> int:
+    """How many neighbouring lines are sorted together where there are several: vectors of them where a few
+    elements are wanted and vectors fit whole, or masks cost nothing."""
+    x = node.inputs[0]
+    inner = dims.product(x.shape[node.op.axis + 1 :]) if x.rank else 1
+    fits = inner > 1 and (target.masked or inner >= LANES) if isinstance(inner, int) else target.masked
+    return LANES if fits and _few(node) is not None else 1
+
+
 def emit(node: Node[Sort], choice: Choice[None], target: Target) -> Code:
     (x,), axis = node.inputs, node.op.axis
     length = x.shape[axis] if x.rank else 1
     inner = dims.product(x.shape[axis + 1 :]) if x.rank else 1
-    lines = dims.product(x.shape[:axis]) * inner
+    blocks = dims.ceil_divide(inner, _lines(node, target))
     item = dtypes.itemsize(x.dtype)
     k = KernelText(target)
     with k.entry() as f:
         n, stride = f.size(length), f.size(inner)
         count = n if node.op.count is None else f.size(node.op.count)
         memory = Memory.at(f, n, item)
-        with f.loop("%first", "%last") as line:
-            outer, lane = f.divide(line.index, stride)
-            start = f.add(f.mul(outer, f.mul(n, stride)), lane)
-            elements = displaced(f, f.input(0), start, item)
-            to = f.add(f.mul(outer, f.mul(count, stride)), lane)
-            results = [displaced(f, f.output(i), to, size) for i, size in enumerate((item, 8))]
-            writer = Line(f, x.dtype, node.op.descending, n, count, stride, memory, elements, *results)
-            writer.emit(isinstance(length, int), _few(node), inner == 1)
-    scratch = ERROR_BYTES + item * DIGITS * 8 + (length + LANES) * (2 * item + 16)
+
+        def places(outer: str, lane: str) -> tuple[str, str, str]:
+            """A line's elements and results."""
+            of, to = (f.add(f.mul(outer, f.mul(size, stride)), lane) for size in (n, count))
+            values, indices = (displaced(f, f.output(i), to, size) for i, size in enumerate((item, 8)))
+            return displaced(f, f.input(0), of, item), values, indices
+
+        def one(outer: str, lane: str) -> None:
+            found = places(outer, lane)
+            line = Line(f, x.dtype, node.op.descending, n, count, stride, memory, *found)
+            line.emit(isinstance(length, int), _few(node), inner == 1)
+
+        def several(outer: str, block: str) -> None:
+            first = f.mul(block, LANES)
+            live: Count = f.minimum(f.sub(stride, first), LANES)
+            if isinstance(inner, int) and inner >= LANES:
+                first, live = f.minimum(first, inner - LANES), None  # the last has some of those before, too
+            found, room = places(outer, first), memory.counts
+            SortedLanes(f, x.dtype, node.op.descending, n, count, stride, live, room, *found).emit()
+
+        with f.loop("%first", "%last") as part:
+            outer, block = f.divide(part.index, f.size(blocks))
+            if blocks == inner:
+                one(outer, block)
+            elif isinstance(inner, int) and isinstance(length, int) and length < LONGEST:
+                several(outer, block)
+            else:
+                together = f.binary("and", f.compare("sgt", stride, 1), f.compare("slt", n, LONGEST))
+                with f.when(together):
+                    several(outer, block)
+                with f.when(f.invert(together)):
+                    first = f.mul(block, LANES)
+                    with f.loop(first, f.minimum(f.add(first, LANES), stride)) as lane:
+                        one(outer, lane.index)
+    counted = item * DIGITS * 8
+    if blocks != inner:
+        counted = max(counted, SHORT * bytes_of(x.dtype))
+    scratch = ERROR_BYTES + counted + (length + LANES) * (2 * item + 16)
+    lines = dims.product(x.shape[:axis]) * blocks if x.rank else 1
     return single(k.step(lines, costs.work(choice.cost, lines * length), scratch))
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Where a thread keeps its counts (a row of DIGITS for each byte of the key), and two arrays each of
-    keys and indices."""
+    """Where a thread keeps its counts (a row of DIGITS for each byte of the key), or vectors of lines, and
+    two arrays each of keys and indices."""
 
     counts: str
     keys: tuple[str, str]
@@ -176,24 +222,7 @@ class Line:
         f, type_ = self.f, vector_type(self.word, lanes)
         if self.stored:
             return f.load(type_, displaced(f, self.memory.keys[0], index, self.item))
-        bits = f.load(type_, self._element(index))
-        sign = 1 << (8 * self.item - 1)
-
-        def all_(value: int) -> str:
-            return str(value) if lanes == 1 else f"splat ({self.word} {value})"
-
-        if self.dtype == "bool":
-            bits = f.cast("zext", f.compare("ne", bits, all_(0)), type_)
-        elif dtypes.is_signed(self.dtype):
-            bits = f.binary("xor", bits, all_(-sign))
-        elif self.dtype in INFINITY:
-            magnitude = f.binary("and", bits, all_(sign - 1))
-            negative = f.binary("ashr", bits, all_(8 * self.item - 1))
-            turned = f.binary("xor", bits, f.binary("or", negative, all_(-sign)))
-            turned = f.select(f.compare("eq", magnitude, all_(0)), type_, all_(-sign), turned)
-            nan = f.compare("ugt", magnitude, all_(INFINITY[self.dtype]))
-            bits = f.select(nan, type_, all_(-1), turned)
-        return f.binary("xor", bits, all_(-1)) if self.descending else bits
+        return sort_key(f, self.dtype, self.descending, f.load(type_, self._element(index)))
 
     def _store_result(self, index: str, place: str) -> None:
         """Element `index` of the line at `place` of the sorted one."""

@@ -20,7 +20,7 @@ from ...records import dataclass
 from ...target import Ability
 from . import pieces
 from .conversion import cast
-from .emitter import literal, vector_constant
+from .emitter import literal, splat, vector_constant
 from .trigonometry import FUNCTIONS as TRIGONOMETRIC
 from .trigonometry import acos32
 from .vectors import Vectors
@@ -639,7 +639,30 @@ def _long_log(v: Vectors, x: str) -> tuple[str, str]:
 
 
 def _fmod(v: Vectors, x: str, y: str) -> str:
-    """x - trunc(x / y) * y, exact: shift and subtract the fractions, as often as the exponents differ."""
+    """x - trunc(x / y) * y, exact. A multiply-add gives it where the quotient's whole part has no more bits
+    than fractions have: rounding may have made it one greater, whose remainder is exact too."""
+    if not v.f.target.fused_multiply_add:
+        return _long_division(v, x, y)
+    a, b = v.abs(x), v.abs(y)
+    quotient = v.div(a, b)
+    short = v.compare("lt", quotient, v.constant(2.0 ** _FORMATS[v.dtype].fraction))
+    rest = v.fma(v.neg(v.unary("trunc", quotient)), b, a)
+    rest = v.select(v.compare("lt", rest, v.constant(0)), v.add(rest, b), rest)
+    rest = v.copysign(v.select(v.compare("lt", a, b), a, rest), x)
+    others = v.f.invert(short)
+
+    def divided(values: Sequence[str]) -> list[str]:
+        result, left = values
+        operands = (
+            v.select(left, z, v.constant(1)) for z in (x, y)
+        )  # known here alone, so that none are before
+        return [v.select(left, _long_division(v, *operands), result), splat(False, "bool", v.lanes)]
+
+    return v.f.repeat([(v.type, rest), (v.mask, others)], lambda values: v.any(values[1]), divided)[0]
+
+
+def _long_division(v: Vectors, x: str, y: str) -> str:
+    """The same of any two: shift and subtract the fractions, as often as the exponents differ."""
     form, words = _FORMATS[v.dtype], v.integers
     a, b = v.abs(x), v.abs(y)
     (fraction, exponent), (divisor, least) = (_fraction(v, z) for z in (a, b))

@@ -175,3 +175,27 @@ def test_the_first_of_short_lines_nans_and_signed_zeros():
         for count in (3, 64):
             check(NATIVE, Sort(0, descending, count), odd)
             check(NATIVE, Sort(0, descending, count), np.sort(odd))
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float16", "float64", "bfloat16", "int8", "uint16", "int32", "int64", "bool"]
+)
+def test_the_first_of_neighbouring_lines(target, dtype):
+    for inner in (2, 15, 16, 17, 35):
+        for descending in (False, True):
+            check(target, Sort(1, descending, 3), numbers((2, 9, inner), dtype))
+    check(target, Sort(0, False, 9), numbers((9, 21), dtype))
+    check(target, Sort(1, True, 64), numbers((2, 70, 19), dtype))
+    check(target, Sort(0, True, 5), numbers((300, 4, 5), dtype), is_symbolic=True)
+    check(target, Sort(1, False, 5), numbers((3, 300, 1), dtype), is_symbolic=True)
+
+
+@TARGETS
+def test_equal_elements_of_neighbouring_lines_keep_their_order_and_nans_are_the_greatest(target):
+    check(target, Sort(0, False, 6), numbers((40, 20), low=0, high=3))
+    check(target, Sort(0, True, 6), numbers((40, 20), low=0, high=3))
+    odd = np.float32([np.nan, -0.0, 0.0, -np.nan, np.inf, 1.0, 1.0, -np.inf] * 40)
+    for descending in (False, True):
+        check(target, Sort(0, descending, 7), odd.reshape(16, 20))
+        check(target, Sort(0, descending, 7), np.ascontiguousarray(np.sort(odd).reshape(20, 16).T))
