@@ -5,6 +5,7 @@ contract(softmax(map(contract(%q, %k), %mask) { add(mul($0, 0.125), $1) }), %v)
 
 Softmax is recognised by what it computes: exp(x - max x) divided by its sum over the last axis. What is added
 to the scaled scores becomes the bias; where(mask, scores, lowest) becomes a bias of 0 and the lowest number.
+where(isnan(weights), 0, weights), as exporters spare queries that see no key, makes the Attention `defined`.
 Where an exporter rounds to 16 bits on the way, the numbers inside one Attention stay float32.
 """
 
@@ -77,7 +78,8 @@ def _match(node: Node, readers: Counter[Value]) -> _Found | None:
         return None
     sides = list(zip((node.op.lhs, node.op.rhs), node.inputs))
     for (weights, softmax), (values, value) in (sides, sides[::-1]):
-        logits = _softmax_of(softmax, readers)
+        softmax, reading = _defined(softmax, readers)
+        logits = _softmax_of(softmax, readers, max(reading, 1))
         scores = None if logits is None else _scores(logits, readers)
         if scores is None:
             continue
@@ -89,7 +91,8 @@ def _match(node: Node, readers: Counter[Value]) -> _Found | None:
                 continue
             if queries.dtype == keys.dtype == value.dtype == "float32":
                 (queries, a), (keys, b) = _unscaled(queries), _unscaled(keys)
-                return _Found(replace(op, scale=scores.scale * a * b), (queries, keys, value), scores.bias)
+                op = replace(op, scale=scores.scale * a * b, defined=reading > 0)
+                return _Found(op, (queries, keys, value), scores.bias)
     return None
 
 
@@ -115,13 +118,23 @@ def _unscaled(value: Value) -> tuple[Value, float]:
     return value, 1.0
 
 
-def _softmax_of(value: Value, readers: Counter[Value]) -> Value | None:
-    """x where value = exp(x - max x) / sum exp(x - max x) over the last axis."""
-    if readers[value] != 1:
+def _defined(value: Value, readers: Counter[Value]) -> tuple[Value, int]:
+    """(x, how many nodes read it for that) where value = where(isnan(x), 0, x), else (value, 0)."""
+    for reading in (1, 2):  # isnan may be a Map of its own
+        body, operands = _over(value, reading)
+        x = expr.input_(0, operands[0].dtype).cast("float32")
+        if body is expr.where(expr.isnan(x), 0, x) and readers[value] == 1:
+            return operands[0], reading
+    return value, 0
+
+
+def _softmax_of(value: Value, readers: Counter[Value], reading: int) -> Value | None:
+    """x where value = exp(x - max x) / sum exp(x - max x) over the last axis, which so many nodes read."""
+    precise = _unrounded(value, readers)
+    quotient = precise.producer
+    if readers[value] != reading or (precise is not value and readers[precise] != 1):
         return None
-    value = _unrounded(value, readers)
-    quotient = value.producer
-    if not _is_plain_map(quotient) or len(quotient.inputs) != 2 or readers[value] != 1:
+    if not _is_plain_map(quotient) or len(quotient.inputs) != 2:
         return None
     powers, total = quotient.inputs
     if _precise(quotient.op.body) is not _divided(quotient) or not _reduces(total, "sum", powers):

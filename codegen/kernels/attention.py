@@ -189,7 +189,7 @@ class _Attention:
 
     def __init__(self, node: Node[Attention], shape: Shape, choice: Choice[Tiling], target: Target):
         tiling = choice.tiling
-        self.shape, self.target, self.scale, self.cost = shape, target, node.op.scale, choice.cost
+        self.shape, self.target, self.op, self.cost = shape, target, node.op, choice.cost
         self.rows, self.lanes = tiling.rows, tiling.lanes
         self.width = VECTORS * self.lanes
         keys = shape.keys
@@ -223,7 +223,7 @@ class _Attention:
     def code(self) -> Code:
         k, shape = KernelText(self.target), self.shape
         bias_step = dims.number(shape.inner_steps[BIAS]) if shape.biased else None
-        softmax = Softmax(self.lanes, self.count, self.scale, bias_step, self.one_block)
+        softmax = Softmax(self.lanes, self.count, self.op.scale, bias_step, self.one_block, self.op.defined)
         softmax.emit(k, f"{ENTRY}.softmax")
         if self.masked:
             mask.emit_seen(k, f"{ENTRY}.seen", self.lanes)

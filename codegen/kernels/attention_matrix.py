@@ -104,7 +104,7 @@ class _Attention:
     """Writes the one step; distances are in bytes."""
 
     def __init__(self, node: Node[Attention], shape: Shape, choice: Choice[Tiling], target: Target):
-        self.shape, self.target, self.cost, self.scale = shape, target, choice.cost, node.op.scale
+        self.shape, self.target, self.cost, self.op = shape, target, choice.cost, node.op
         self.unit = offered(target.matrix(NARROW, NARROW, FLOAT), node)
         self.tiling, self.lanes = choice.tiling, target.lanes(FLOAT)
         self.width = matrix.WIDE * self.unit.columns
@@ -150,7 +150,8 @@ class _Attention:
     def code(self) -> Code:
         k, shape = KernelText(self.target), self.shape
         bias_step = dims.number(shape.inner_steps[BIAS]) if shape.biased else None
-        Softmax(self.lanes, self.count, self.scale, bias_step, self.one_block).emit(k, f"{ENTRY}.softmax")
+        softmax = Softmax(self.lanes, self.count, self.op.scale, bias_step, self.one_block, self.op.defined)
+        softmax.emit(k, f"{ENTRY}.softmax")
         for high in self.highs():
             self.emit_tile(k, high)
         groups = dims.ceil_divide(self.tiles, self.tiling.part)

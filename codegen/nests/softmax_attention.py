@@ -110,18 +110,21 @@ class _Nests:
     def output(self) -> Reduction:
         """weights . v / sum, 0 where the sum is"""
         total, divisor = expr.input_(TERM, self.wide), expr.input_(OTHER, self.wide)
+        weight, empty = total, divisor.equals(0)
+        if self.op.defined:
+            weight, empty = expr.where(expr.isnan(total), 0, total), empty | expr.isnan(divisor)
         shape, order = self.sizes(self.op.out), (*self.op.out, "k")
         scores = _ordered(self.temporary(SCORES), (*self.batch, "q", "k"), order)
         sums = _ordered(self.temporary(SUMS), (*self.batch, "q"), self.op.out)
         return Reduction(
             self.target,
             State("sum", self.wide),
-            total,
+            weight,
             shape,
             [self.size["k"]],
             {0: scores, 1: self.along(self.op.v, 2, order)},
             View("output", 0, self.dtype, row_major(shape, dtypes.itemsize(self.dtype))),
-            expr.cast(expr.where(divisor.equals(0), total, total / divisor), self.dtype),
+            expr.cast(expr.where(empty, total, total / divisor), self.dtype),
             {OTHER: sums},
             self.operand(2),
         )

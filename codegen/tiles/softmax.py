@@ -22,13 +22,14 @@ FLOAT, SIZE = "float32", 4
 @dataclass(frozen=True)
 class Softmax:
     """`count` keys, a number or "%count"; `bias_step` bytes from one key's bias to the next (0: one
-    for all, None: no bias); `one_block`: the row is whole."""
+    for all, None: no bias); `one_block`: the row is whole; `defined`: weights that are no numbers are 0."""
 
     lanes: int
     count: str
     scale: float
     bias_step: int | None
     one_block: bool
+    defined: bool = False
 
     def emit(self, text: Text, name: str) -> None:
         """name(row, factors, state, [bias,] count, begin, end): factors are what the sum over the
@@ -53,10 +54,19 @@ class Softmax:
             if not self.one_block:
                 correction = softmax_exp(v, v.sub(old, shift))
                 total = v.fma(old_total, correction, total)
+            if self.defined:
+                lost = v.is_nan(total)
+                with f.when(v.any(lost)), f.loop(0, self.count, self.lanes) as loop:
+                    f.store(v.type, none, f.element("%row", loop.index, SIZE), SIZE)
+            if not self.one_block:
+                if self.defined:
+                    correction = v.select(lost, none, correction)
                 self.keep(f, v, "%factors", correction, SIZE)
                 self.keep(f, v, "%state", greatest)
                 self.keep(f, v, "%state", total, SIZE)
             factor = v.div(v.constant(1), total)
+            if self.defined:
+                factor = v.select(v.compare("gt", total, none), factor, none)
             nothing = f.all_of(f.compare("eq", self.count, 0), f.compare("ne", "%begin", 0))
             factor = f.select(nothing, v.type, none, factor)
             if not self.one_block:

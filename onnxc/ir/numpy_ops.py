@@ -122,6 +122,8 @@ def attention(op: ops.Attention, q: Array, k: Array, v: Array, *bias: Array) -> 
         scores = scores + bias[0].astype(wide)
     weights = np.exp(scores - np.max(scores, -1, keepdims=True, initial=-np.inf))
     weights = weights / np.sum(weights, -1, keepdims=True)
+    if op.defined:
+        weights = np.where(np.isnan(weights), 0, weights)
     return einsum(f"{batch}qk", op.v, op.out, weights, v.astype(wide)).astype(q.dtype)
 
 

@@ -326,7 +326,8 @@ class Attention(Op):
     """softmax(scale * q k + bias) v with the axes named as in Contract: `q` labels the queries "bhqd", `k`
     the keys "bhkd", `v` the values "bhke", `out` the result "bhqe"; letters other than q, k, d, e are batch
     axes, in any order. The softmax is over k. The bias, an optional fourth operand, broadcasts to [batch...,
-    q, k] with the batch axes in q's order. `narrow`: the factors of products may be rounded to bfloat16."""
+    q, k] with the batch axes in q's order. `narrow`: the factors of products may be rounded to bfloat16.
+    `defined`: weights that are no numbers, those of queries that see no key, are 0."""
 
     scale: float
     q: str = "bhqd"
@@ -334,6 +335,7 @@ class Attention(Op):
     v: str = "bhke"
     out: str = "bhqe"
     narrow: bool = False
+    defined: bool = False
 
     def infer(
         self, need: Need, q: TensorType, k: TensorType, v: TensorType, *bias: TensorType

@@ -141,6 +141,19 @@ def test_a_row_that_is_masked_whole_keeps_its_result():
     agrees(clean(fuse_attention), text, inputs=inputs, tolerance=2e-6, b=1, s=3, t=5)
 
 
+@pytest.mark.parametrize(
+    "body", ["map(%5) { select(isnan($0), 0.0:float32, $0) }", "map(%8, %5) { select($0, 0.0:float32, $1) }"]
+)
+def test_weights_that_are_no_numbers_may_be_zeros(body):
+    first = "%8 = map(%5) { isnan($0) }\n" if "%8" in body else ""
+    scores = "select($1, mul($0, 0.5), -inf:float32)"
+    text = ATTENTION.replace("%6 = contract(%5,", f"{first}%7 = {body}\n%6 = contract(%7,")
+    found = found_attention(scores, text=text)
+    assert ops(found) == ["Map", "Attention"]
+    assert found.nodes[1].op.defined
+    stays(clean(fuse_attention), text.replace("0.0:float32, $", "1.0:float32, $").replace("SCORES", scores))
+
+
 def test_numbers_before_the_scores_join_the_scale():
     text = ATTENTION.replace(
         "%0 = contract(%q, %k)",

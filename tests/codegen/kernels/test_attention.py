@@ -40,8 +40,9 @@ class Case:
         masked=0.0,
         magnitude=1.0,
         dtype="float32",
+        defined=False,
     ):
-        op = Attention(scale, *forms)
+        op = Attention(scale, *forms, defined=defined)
         self.sizes = {"b": batch[0], "h": batch[1], "q": queries, "k": keys, "d": depth, "e": extent or depth}
         random = np.random.default_rng([queries, keys, depth])
         shapes = ["".join(labels) for labels in (op.q, op.k, op.v)]
@@ -159,6 +160,18 @@ def test_a_row_that_is_masked_altogether_is_nan_as_in_softmax(keys):
     case.arrays[3][1, :] = -np.inf
     case.arrays[3][2, :600] = -np.inf  # a whole block, or the row
     case.check()
+
+
+@RUNNABLE
+@pytest.mark.parametrize("keys, symbolic", [(40, ""), (40, "k"), (1300, "")])
+@pytest.mark.parametrize("queries", [1, 5])
+def test_weights_that_are_no_numbers_are_zeros_where_the_op_says_so(target, keys, symbolic, queries):
+    case = Case(queries, keys, bias="hqk", symbolic=symbolic, batch=(1, 4), defined=True)
+    case.arrays[3][0, 0, :] = -np.inf
+    case.arrays[3][1, 0, : keys - 3] = -np.inf
+    case.arrays[3][2, 0, keys // 2] = np.nan
+    case.arrays[3][3, 0, 2] = np.inf
+    case.check(target)
 
 
 #: Which keys a query does not see, of a mask over queries q and keys k.

@@ -25,9 +25,9 @@ def forbid_the_memory_behind_operands(monkeypatch):
     monkeypatch.setattr(harness, "aligned", guarded)
 
 
-def node_of(queries, keys, depth, extent, forms=(), bias=None, symbolic=""):
+def node_of(queries, keys, depth, extent, forms=(), bias=None, symbolic="", defined=False):
     """symbolic: the labels whose sizes the run tells; "=" makes queries and keys the same."""
-    op = Attention(0.25, *forms, narrow=True)
+    op = Attention(0.25, *forms, narrow=True, defined=defined)
     sizes = {"b": 2, "h": 2, "q": queries, "k": keys, "d": depth, "e": extent}
     random = np.random.default_rng([queries, keys, depth])
     labels = [op.q, op.k, op.v, *([bias] if bias is not None else [])]
@@ -75,6 +75,7 @@ def test_heads_inside_and_a_bias():
 
 def test_masked_keys():
     check(21, 50, 32, 32, bias="BHQk", masked=0.5)
+    check(21, 50, 32, 32, bias="BHqk", masked=0.97, defined=True)
 
 
 @pytest.mark.parametrize("tokens", [1, 17, 70, 512, 530])

@@ -124,3 +124,11 @@ def test_attention(target, dtype):
 def test_a_query_without_keys_gives_zeros(target):
     arrays = [drawn(shape, "float32", 0) for shape in ((2, 3, 4), (2, 0, 4), (2, 0, 5))]
     check(target, Attention(1.0, "bqd", "bkd", "bke", "bqe"), *arrays, only="static")
+
+
+@TARGETS
+def test_weights_that_are_no_numbers_are_zeros_where_the_op_says_so(target):
+    arrays = [drawn(shape, "float32", 0) for shape in ((1, 3, 4), (1, 6, 4), (1, 6, 5), (3, 6))]
+    arrays[3][0, :] = -np.inf
+    arrays[3][1, 2] = np.nan
+    check(target, Attention(1.0, "bqd", "bkd", "bke", "bqe", defined=True), *arrays, only="static")
