@@ -50,7 +50,7 @@ from ..tiles.blocked_epilogue import (
 )
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import Tile, most_rows, plus, step_time, waits, widen_panel
-from ..tiles.panel import Ahead, Panel
+from ..tiles.panel import LINE, Ahead, Panel
 from ..tiles.panels import (
     Panels,
     PanelTiling,
@@ -66,7 +66,6 @@ from ..tiles.stored_panel import stored_halves
 from ..tiles.window_sums import accumulate
 
 SHARED = 3  # tiles for which a panel of halves is decoded before
-SOON = 4  # tiles that fetch the next panel of images whose sizes only the run knows
 NARROW = (2, 3, 4)  # pixels of images of a few, of which a tile has all
 
 
@@ -371,6 +370,10 @@ class ConvPlan:
         """Steps of k of a tile."""
         return -(-self.x.channels // (1 if self.dot is None else self.dot.group)) * self.window.taps
 
+    def steps_of(self, panels: Panels) -> int:
+        """The same where channels are summed up side by side."""
+        return max(1, -(-self.steps // panels.abreast))
+
     def times(self, target: Target, panels: Panels) -> list[float]:
         """Of a tile of each width, but for its weights, which are there when others read them too."""
         vectors = panels.registers(target, self.dtype)
@@ -378,25 +381,32 @@ class ConvPlan:
         found = [tile_estimate(target, self.steps, p, vectors, self.dot) for p in pixels]
         return [each.compute + each.overhead for each in found]
 
-    def share(self, panels: Panels) -> int:
-        """What a pixel's part is of the bytes of the next panel, which all tiles together fetch."""
-        pixels = dims.typical(plane := self.out.height * self.out.width)
-        if not isinstance(plane, int):
-            pixels = min(pixels, SOON * self.rows * self.widths[0])
-        return -(-self.next_bytes(panels) // max(1, pixels))
+    def ahead(self, panels: Panels, width: int) -> Ahead:
+        """What a tile fetches of the panel that is read behind its own, from where `ahead_words` says. Where
+        only the run knows how many tiles there are, lines for all that a step of k has."""
+        pixels, behind = self.out.height * self.out.width, self.next_bytes(panels)
+        steps = self.steps_of(panels)
+        if isinstance(pixels, int):
+            share = -(-behind // max(1, pixels)) * self.rows * width
+            return Ahead("%ahead", -(-min(share, behind) // steps))
+        return Ahead("%ahead", "%share", -(-behind // (steps * LINE)))
 
-    def bytes_ahead(self, panels: Panels, width: int) -> int:
-        """What a tile fetches in a step of k: no more than that panel."""
-        wanted = min(self.share(panels) * self.rows * width, self.next_bytes(panels))
-        return -(-wanted * panels.abreast // max(1, self.steps))
-
-    def ahead_words(self, f: KernelFunction, panels: Panels, panel: str, y: str, x: str) -> list[str]:
-        """The argument %ahead: where in the next panel the share of the tile at (y, x) begins."""
+    def ahead_words(
+        self, f: KernelFunction, panels: Panels, panel: str, y: str, x: str, width: int
+    ) -> list[str]:
+        """The arguments %ahead and, of a step of k, %share: where in the next panel begins what the tile at
+        (y, x) fetches, so that all tiles of an image fetch all of it, and how many bytes that is."""
         if not self.fetched:
             return []
+        behind, pixels = self.next_bytes(panels), f.maximum(f.size(self.out.height * self.out.width), 1)
+        each, _ = f.divide(f.add(pixels, behind - 1), pixels)
         pixel = f.add(f.mul(y, f.size(self.out.width)), x)
-        part = f.minimum(f.mul(pixel, self.share(panels)), self.next_bytes(panels))
-        return [f"ptr {f.offset(self.packed(f), f.add(self.next_panel(f, panels, panel), part))}"]
+        begin = f.add(self.next_panel(f, panels, panel), f.minimum(f.mul(pixel, each), behind))
+        words = [f"ptr {f.offset(self.packed(f), begin)}"]
+        if isinstance(self.ahead(panels, width).step, str):
+            steps, share = self.steps_of(panels), f.mul(each, self.rows * width)
+            words.append(f"i64 {f.divide(f.add(share, steps - 1), steps)[0]}")
+        return words
 
     def next_bytes(self, panels: Panels) -> int:
         """Of the panel that is read behind one."""
@@ -638,7 +648,7 @@ def _emit_panel(
                 f"ptr {f.offset(row, f.mul(x, column_step))}",
                 *weights,
                 *plan.place_words(f, y, x, width),
-                *plan.ahead_words(f, kind, panel, y, x),
+                *plan.ahead_words(f, kind, panel, y, x, width),
                 f"ptr {out.address(f, image, 0, block, y, x)}",
                 *plan.epilogue.arguments(f, n, block, y, x),
             ]
@@ -663,8 +673,9 @@ def emit_tiles(k: KernelText, plan: ConvPlan) -> None:
 def _emit_tile(k: KernelText, plan: ConvPlan, kind: Panels, width: int) -> None:
     """Computes one tile: %a is the first tap of its first pixel, %b the panel, %out the pixel."""
     parameters = ["ptr %args", "ptr noalias %a", *plan.panel_parameters]
-    parameters += [*["ptr %ahead"] * plan.fetched, "ptr %out"]
-    panel = Panel("%b", ahead=Ahead("%ahead", plan.bytes_ahead(kind, width)) if plan.fetched else None)
+    ahead = plan.ahead(kind, width) if plan.fetched else None
+    parameters += [*(ahead.parameters if ahead is not None else []), "ptr %out"]
+    panel = Panel("%b", ahead=ahead)
     pixels, epilogue = [(y, x) for y in range(plan.rows) for x in range(width)], plan.epilogue
     tile = plan.tile(len(pixels), kind)
     (sy, sx), row, pixel = plan.window.strides, plan.x.row, plan.x.pixel

@@ -540,12 +540,11 @@ def emit_chunk(
 
         def tile(height: int, start: str) -> None:
             rows = f.add(f.mul(start, plan.piece), f.mul(first, height * plan.pixel))
-            places = [f.offset(a, rows), b, f.offset(c, f.mul(start, row))]
+            words = [f"ptr {p}" for p in (f.offset(a, rows), b, f.offset(c, f.mul(start, row)))]
             if plan.fetched:
-                places.append(plan.ahead_word(f, kind, weights, depth, i, start))
-            arguments = ", ".join(f"ptr {p}" for p in places)
-            name = f"{ENTRY}.multiply{height}x{kind.vectors}"
-            f.statement(f"call void @{name}({arguments}, i64 {whole}, i64 {rest})")
+                words += plan.ahead_words(f, kind, weights, depth, i, start, height, share.count)
+            arguments = ", ".join([*words, f"i64 {whole}", f"i64 {rest}"])
+            f.statement(f"call void @{ENTRY}.multiply{height}x{kind.vectors}({arguments})")
 
         plan.for_tiles(f, share.count, share.bands, tile)
 

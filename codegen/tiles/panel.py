@@ -31,6 +31,11 @@ class Ahead:
     step: int | str
     lines: int = 1
 
+    @property
+    def parameters(self) -> list[str]:
+        """Of a function that is told of it."""
+        return [f"ptr {self.pointer}", *([f"i64 {self.step}"] if isinstance(self.step, str) else [])]
+
     def fetch(self, f: Function) -> None:
         """Those of one step."""
         lines = self.lines if isinstance(self.step, str) else -(-self.step // LINE)

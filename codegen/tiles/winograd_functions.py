@@ -18,7 +18,7 @@ from ..text.vectors import Vectors
 from .blocked import Folded, lattice
 from .blocked_epilogue import Finish
 from .microkernel import Tile, load_tile, store_tile
-from .panel import LINE, Ahead, Panel, load_widened
+from .panel import LINE, Panel, load_widened
 from .panels import Panels
 from .window_sums import nest
 from .winograd_plan import WinogradPlan
@@ -70,8 +70,9 @@ def _store_all(f: KernelFunction, v: Vectors, done: Transformed, to: str, step: 
 def emit_multiply(k: KernelText, plan: WinogradPlan, tile: Tile) -> None:
     """%c = %a %b over %whole blocks of channels and %rest channels more, added to what %c holds where
     channels come in chunks."""
-    parameters = ["ptr noalias %a", "ptr noalias %b", "ptr noalias %c", *["ptr %ahead"] * plan.fetched]
-    parameters += ["i64 %whole", "i64 %rest"]
+    ahead = plan.ahead(tile) if plan.fetched else None
+    parameters = ["ptr noalias %a", "ptr noalias %b", "ptr noalias %c"]
+    parameters += [*(ahead.parameters if ahead is not None else []), "i64 %whole", "i64 %rest"]
     row = tile.columns * plan.size
     with _function(k, f"multiply{tile.rows}x{tile.vectors}", parameters) as f:
 
@@ -81,7 +82,7 @@ def emit_multiply(k: KernelText, plan: WinogradPlan, tile: Tile) -> None:
         chunked = not plan.grouped and plan.chunk < plan.channels
         start = load_tile(f, tile, place) if chunked else tile.zeros()
         rows, step = [r * plan.pixel for r in range(tile.rows)], tile.rows * plan.pixel
-        panel = Panel("%b", ahead=Ahead("%ahead", plan.bytes_ahead(tile)) if plan.fetched else None)
+        panel = Panel("%b", ahead=ahead)
         sums, panel = nest(f, tile, start, "%a", panel, [("%whole", step)], plan.block, rows)
         if (rest := plan.depth % plan.block) and not plan.grouped:
             a = f.offset("%a", f.mul("%whole", step))

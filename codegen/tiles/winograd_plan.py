@@ -20,7 +20,7 @@ from .blocked import Folded, Window, image_of
 from .blocked_epilogue import Epilogue
 from .lines import Lines
 from .microkernel import Tile, equal_heights, for_equal_tiles, waits
-from .panel import LINE
+from .panel import LINE, Ahead
 from .panels import Panels, panels_of
 from .run_packing import RunPanels
 from .winograd_arithmetic import Arithmetic
@@ -215,20 +215,32 @@ class WinogradPlan:
         chunk of channels, or where they are stored as U those of the next matrix."""
         return not self.kept and waits(self.target)
 
-    def bytes_ahead(self, tile: Tile) -> int:
+    def ahead(self, tile: Tile) -> Ahead:
         """What a tile fetches in a step of k, so that all tiles of a group fetch the weights of all taps for
-        each."""
+        each. Where only the run knows how many tiles there are, lines for all that a step has."""
         weights = self.channel_bytes * tile.columns * tile.group
-        return -(-weights * tile.rows // (self.matrices * self.counts[-1]))
+        if isinstance(self.pieces, int):
+            return Ahead("%ahead", -(-weights * tile.rows // (self.matrices * self.counts[-1])))
+        return Ahead("%ahead", "%share", -(-weights // (self.matrices * LINE)))
 
-    def ahead_word(self, f: Function, kind: Panels, weights: str, depth: str, i: str, start: str) -> str:
-        """Where what the tile at `start` of the i-th matrix fetches begins, behind these weights or, where
-        they are stored as U, behind those of this matrix."""
-        parts, channels = self.matrices * self.counts[-1], int(depth) if depth.isdigit() else self.depth
-        each = -(-channels * self.channel_bytes * kind.width // parts)
-        share = f.mul(f.add(f.mul(i, self.counts[-1]), start), each)
-        channel = self.channel_bytes // (self.matrices if self.packed else 1) * kind.width
-        return f.offset(weights, f.add(f.mul(depth, channel), share))
+    def ahead_words(
+        self, f: Function, kind: Panels, weights: str, depth: str, i: str, start: str, height: int, count: str
+    ) -> list[str]:
+        """Where what a tile of so many pieces fetches begins, the one at `start` of the i-th matrix, behind
+        these weights or, where they are stored as U, behind those of this matrix; and how many bytes that is
+        in a step of k. count: the pieces of the group."""
+        tile, channel = self.tile(height, kind.vectors), self.channel_bytes * kind.width
+        known = isinstance(self.ahead(tile).step, int)
+        parts = f.mul(pieces := self.counts[-1] if known else count, self.matrices)
+        channels = str(self.depth) if known and not depth.isdigit() else depth
+        each, _ = f.divide(f.add(f.mul(channels, channel), f.sub(parts, 1)), parts)
+        share = f.mul(f.add(f.mul(i, pieces), start), each)
+        behind = f.mul(depth, channel // (self.matrices if self.packed else 1))
+        words = [f"ptr {f.offset(weights, f.add(behind, share))}"]
+        if not known:
+            step, _ = f.divide(f.add(channel * tile.group * height, f.sub(parts, 1)), parts)
+            words.append(f"i64 {step}")
+        return words
 
     @property
     def panel_bytes(self) -> int:

@@ -85,6 +85,12 @@ def check(case, kernel, target, wider=0, output_halo=0, tolerance=2e-5, every=Fa
         assert border_clear, f"{choice}: halo or padding lanes are not zero"
 
 
+def behind_the_first(weights, choice, depth):
+    """The lines of packed weights of float32 that are behind those of the first panel, of so many terms."""
+    panel = 4 * depth * choice.tiling.vectors * choice.block
+    return range((weights.ctypes.data + panel) // 64, (weights.ctypes.data + weights.nbytes) // 64)
+
+
 def of_halves(case, dtype):
     """(node, node): the case with weights that are 16-bit floats, as a cast of these and by themselves."""
     halves = case.arrays[1].astype(dtypes.numpy_dtype(dtype))

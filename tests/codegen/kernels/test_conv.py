@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support import harness
 from support.blocked_cases import (
+    behind_the_first,
     bias,
     check,
     check_halves,
@@ -296,6 +297,20 @@ def test_weights_from_beyond_the_caches_are_fetched_before_they_are_multiplied(t
             assert "llvm.prefetch" not in near
             assert "llvm.prefetch" in away
             assert vectors_on_the_stack(far, away) == 0
+
+
+@pytest.mark.skipif(bool(harness.EMULATED), reason="what is fetched is seen in this process")
+@pytest.mark.parametrize("known", [True, False], ids=["known size", "size of the run"])
+@pytest.mark.parametrize("size, kernel", [((2, 1), 3), ((7, 7), 1), ((7, 7), 3), ((5, 40), 3)])
+def test_every_line_of_the_panels_behind_the_first_is_fetched_while_others_are_multiplied(
+    size, kernel, known
+):
+    symbolic = None if known else symbols("n", 64, "h", "w")
+    case = convolution((1, 64, *size), (160, 64, kernel, kernel), 1, kernel // 2, symbolic=symbolic)
+    far = replace(harness.RUNNABLE[0], run_bytes=1 << 30)
+    node, (choice, *_) = choices(case, conv, far)
+    lines, memory = harness.fetched_lines(laid_out(node, choice), choice, case.arrays, far)
+    assert {*behind_the_first(memory["input"][1], choice, 64 * kernel**2)} <= lines
 
 
 @TARGETS

@@ -9,6 +9,7 @@ import pytest
 from support import harness
 from support.assembly import spills
 from support.blocked_cases import (
+    behind_the_first,
     check,
     check_halves,
     choices,
@@ -383,6 +384,21 @@ def test_weights_from_beyond_the_caches_are_fetched_before_they_are_transformed(
         near, away = (winograd.emit(laid_out(node, choice), choice, t).steps[0].text for t in (target, far))
         assert ("llvm.prefetch" in near, "llvm.prefetch" in away) == (False, not choice.tiling.kept)
         assert spills(away, far, "multiply") == []
+
+
+@pytest.mark.skipif(bool(harness.EMULATED), reason="what is fetched is seen in this process")
+@pytest.mark.parametrize("known", [True, False], ids=["known size", "size of the run"])
+@pytest.mark.parametrize("size", [2, 7, 15])
+def test_every_line_of_the_weights_of_later_panels_is_fetched_while_others_are_multiplied(size, known):
+    symbolic = None if known else symbols("n", 256, "h", "w")
+    case = convolution((1, 256, size, size), (288, 256, 3, 3), pads=1, symbolic=symbolic)
+    far = replace(harness.RUNNABLE[0], run_bytes=1 << 30)
+    node, offered = choices(case, winograd, far)
+    transforming_often = [choice for choice in offered if not choice.tiling.kept]
+    assert transforming_often
+    for choice in transforming_often:
+        lines, memory = harness.fetched_lines(laid_out(node, choice), choice, case.arrays, far)
+        assert {*behind_the_first(memory["input"][1], choice, 9 * 256)} <= lines
 
 
 # Epilogues ---------------------------------------------------------------------------------------
