@@ -71,6 +71,7 @@ from .passes import (
     round_rows,
     shorten_epilogues,
     sink_reshapes,
+    slice_early,
     store_unsigned,
     store_wide,
     unfold_transposed,
@@ -117,6 +118,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         merge_movement.merge_movement,  # a Transpose there and back is none, and nobody absorbs one of them
         absorb_transposes.absorb_transposes,
         lift_reshapes.lift_reshapes,  # between scores and what is added to them
+        slice_early.slice_early,
         fuse_attention.fuse_attention,
         merge_movement.merge_movement,
         pool_channels_last.pool_channels_last,

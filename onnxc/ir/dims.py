@@ -319,6 +319,9 @@ def is_static(shape: tuple[Dimension, ...]) -> TypeGuard[tuple[int, ...]]:
 # Bounds and comparisons --------------------------------------------------------------------------
 
 
+FEW_TERMS = 4  # of a sum whose choices are looked into: each doubles the work
+
+
 @lru_cache(maxsize=CACHED)
 def bounds(value: Dimension) -> tuple[int | None, int | None]:
     """(least, greatest) value known, None where there is no bound."""
@@ -334,7 +337,28 @@ def bounds(value: Dimension) -> tuple[int | None, int | None]:
                 low, high = _multiply_bounds((low, high), _atom_bounds(atom))
         least = None if least is None or low is None else least + low
         greatest = None if greatest is None or high is None else greatest + high
+    if None in (least, greatest):
+        low, high = _bounds_of_choice(value)
+        least, greatest = low if least is None else least, high if greatest is None else greatest
     return least, greatest
+
+
+def _bounds_of_choice(value: Dim) -> tuple[int | None, int | None]:
+    """The bounds of a + max(b, c) are those of a + b and of a + c: n - max(n - 1, 0) is at most 1."""
+    if 1 < len(value.terms) <= FEW_TERMS:
+        for monomial, coefficient in value.terms:
+            match monomial:
+                case ((Apply(kind="min" | "max" as kind, left=left, right=right), 1),) if (
+                    abs(coefficient) == 1
+                ):
+                    rest = value - coefficient * of_atom(monomial[0][0])
+                    (a0, a1), (b0, b1) = (bounds(rest + coefficient * side) for side in (left, right))
+                    if (kind == "max") == (coefficient > 0):
+                        low = max((x for x in (a0, b0) if x is not None), default=None)
+                        return low, None if a1 is None or b1 is None else max(a1, b1)
+                    high = min((x for x in (a1, b1) if x is not None), default=None)
+                    return None if a0 is None or b0 is None else min(a0, b0), high
+    return None, None
 
 
 def _multiply_bounds(a: tuple, b: tuple) -> tuple[int | None, int | None]:

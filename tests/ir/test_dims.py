@@ -202,6 +202,7 @@ def test_order_is_true_false_or_unknown():
         (3 * dims.clamp(n, 2, 5) - 1, (5, 14)),
         (dims.compare("lt", n, m), (0, 1)),
         (1 - dims.compare("eq", n, m), (0, 1)),
+        (n - dims.maximum(n - 2, 0), (0, 2)),
     ],
 )
 def test_bounds(value, expected):

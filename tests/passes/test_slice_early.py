@@ -1,0 +1,124 @@
+"""slice_early: products have only the rows that are read; all other values stay whole."""
+
+import numpy as np
+import pytest
+from support.pass_text import agrees, clean, stays
+
+from onnxc.passes.slice_early import slice_early
+
+FIRST = "slice(%y) starts=(0, 0, 0) sizes=(b, 1, 8) steps=(1, 1, 1)"
+WEIGHTS = {"w": np.random.default_rng(3).standard_normal((6, 8)).astype(np.float32)}
+
+
+PRODUCT = "contract(%x, %w) lhs=bmk rhs=kn out=bmn accumulate=float32"
+
+
+def network(made=PRODUCT, read=FIRST, returned="%r"):
+    return f"""graph g(%x: float32[b, s, 6], %c: float32[b, s, 8]) {{
+    %w = constant float32[6, 8] #w
+    %y = {made}
+    %r = {read}
+    return {returned}
+}}"""
+
+
+def rows(text, tolerance=0.0, **sizes):
+    """How many rows each product of a network has, and that all results are what they were."""
+    found = agrees(clean(slice_early), text, WEIGHTS, tolerance=tolerance, **{"b": 2, "s": 9, **sizes})
+    names = ("Contract", "Attention")
+    return [str(n.outputs[0].shape[1]) for n in found.nodes if type(n.op).__name__ in names]
+
+
+def test_the_rows_that_are_sliced_are_computed():
+    assert rows(network()) == ["1"]
+
+
+@pytest.mark.parametrize("place", [0, 3, -1])
+def test_a_row_that_is_gathered_is_computed(place):
+    text = network(read="gather(%y, %i) form=axis axis=1")
+    assert rows(text.replace("%w =", f"%i = constant int64[] ({place})\n    %w =")) == ["1"]
+
+
+def test_the_last_of_any_number_of_rows_is_at_most_one():
+    last = "sizes=(b, s - max(s - 1, 0), 8) steps=(1, 1, 1)"
+    text = network(read=f"slice(%y) starts=(0, max(s - 1, 0), 0) {last}")
+    assert rows(text) == ["-max(s - 1, 0) + s"]
+    assert rows(text, s=0) == ["-max(s - 1, 0) + s"]
+
+
+def test_two_readers_get_the_part_that_covers_both():
+    read = f"{FIRST}\n    %t = slice(%y) starts=(0, 2, 0) sizes=(b, 1, 8) steps=(1, 1, 1)"
+    assert rows(network(read=read, returned="%r, %t")) == ["3"]
+
+
+def test_what_is_also_read_whole_stays():
+    stays(slice_early, network(returned="%r, %y"), WEIGHTS)
+
+
+def test_parts_of_two_axes_stay():
+    read = f"{FIRST}\n    %t = slice(%y) starts=(0, 0, 0) sizes=(b, s, 1) steps=(1, 1, 1)"
+    stays(slice_early, network(read=read, returned="%r, %t"), WEIGHTS)
+
+
+def test_more_than_half_of_the_rows_stay():
+    text = network(read="slice(%y) starts=(0, 1, 0) sizes=(b, 5, 8) steps=(1, 1, 1)")
+    stays(slice_early, text.replace("s, ", "6, "), WEIGHTS)
+
+
+def test_a_part_of_what_no_product_makes_stays():
+    stays(slice_early, network("map(%c) { exp($0) }"), WEIGHTS)
+
+
+def test_chosen_columns_of_weights_stay():
+    stays(slice_early, network(read="slice(%y) starts=(0, 0, 0) sizes=(b, s, 1) steps=(1, 1, 1)"), WEIGHTS)
+
+
+PART = "slice(%p) starts=(0, 0, 2) sizes=(b, s, 4) steps=(1, 1, 1)"
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ["%y = map(%p, %c) { add(exp($0), $1) }"],
+        ["%t = transpose(%p) perm=(1, 0, 2)", "%y = transpose(%t) perm=(1, 0, 2)"],
+        ["%t = reshape(%p) shape=(b, s, 2, 4)", "%y = reshape(%t) shape=(b, s, 8)"],
+        ["%t = reduce(%p) kind=max axes=(2) keepdims=true", "%y = map(%p, %t) { sub($0, $1) }"],
+        [
+            "%m = reduce(%c) kind=sum axes=(2) keepdims=true",
+            "%t = broadcast(%m) shape=(b, s, 8)",
+            "%y = map(%p, %t) { mul($0, $1) }",
+        ],
+        [f"%t = {PART}", "%y = concat(%t, %t) axis=2"],
+        [
+            "%z = constant float32[] (0.5)",
+            f"%t = {PART}",
+            "%y = pad(%t, %z) mode=constant before=(0, 0, 2) after=(0, 0, 2)",
+        ],
+        ["%i = constant int64[8] (7, 6, 5, 4, 3, 2, 1, 0)", "%y = gather(%p, %i) form=axis axis=2"],
+    ],
+)
+def test_it_goes_through_what_treats_rows_alike(steps):
+    text = network("\n    ".join([PRODUCT, *steps])).replace("%y = contract", "%p = contract")
+    assert rows(text, tolerance=1e-6) == ["1"]
+
+
+def test_what_differs_from_row_to_row_stays():
+    made = f"{PRODUCT}\n    %y = map(%p) {{ add($0, cast(index(1), float32)) }}"
+    stays(slice_early, network(made).replace("%y = contract", "%p = contract"), WEIGHTS)
+
+
+ATTENTION = f"""graph g(%x: float32[b, s, 6], %q: float32[b, 4, s, s]) {{
+    %w = constant float32[6, 8] #w
+    %0 = {PRODUCT}
+    %1 = reshape(%0) shape=(b, s, 4, 2)
+    %k = {PRODUCT}
+    %2 = reshape(%k) shape=(b, s, 4, 2)
+    %3 = attention(%1, %2, %2, %q) scale=0.5 q=aqbd k=akbd v=akbe out=aqbe
+    %y = reshape(%3) shape=(b, s, 8)
+    %r = {FIRST}
+    return %r
+}}"""
+
+
+def test_keys_and_values_stay_whole():
+    assert rows(ATTENTION, tolerance=1e-6) == ["1", "s", "1"]
