@@ -48,7 +48,7 @@ from ..tiles.blocked_epilogue import (
     pack_operand,
     packed_operands,
 )
-from ..tiles.lines import Lines, cut_lines
+from ..tiles.lines import Lines, cut_lines, shared_lines
 from ..tiles.microkernel import Tile, most_rows, plus, step_time, waits, widen_panel
 from ..tiles.panel import LINE, Ahead, Panel
 from ..tiles.panels import (
@@ -512,7 +512,10 @@ def tile_shape(
 
 def partition(plan: ConvPlan, target: Target, cost: Estimate) -> tuple[Lines, bool]:
     """Lines whose input fits half the second-level cache, fewer where that makes enough parts; and
-    whether panels are outermost, in the order that reads less from outside that cache."""
+    whether panels are outermost, in the order that reads less from outside that cache. Where threads share
+    lines, these are what a part is, and panels are outermost in what a thread has of them."""
+    if shares_lines(plan, target):
+        return Lines(plan.length, plan.line_step), True
     total, half = dims.typical(plan.x.image), target.facts.level2_bytes // 2
     lines = cut_lines(
         plan.length, plan.line_step, plan.panels * plan.out.batch, cost.total, -(-total // half)
@@ -520,6 +523,13 @@ def partition(plan: ConvPlan, target: Target, cost: Estimate) -> tuple[Lines, bo
     by_rows = plan.weight_bytes * dims.typical(lines.count) + total
     by_panels = plan.weight_bytes + total * (plan.panels if total > half else 1)
     return lines, by_panels <= by_rows
+
+
+def shares_lines(plan: ConvPlan, target: Target) -> bool:
+    """Whether threads share the lines of an image that the cache holds rather than the panels: each reads all
+    weights then, which are no more than image and result, and what it wrote itself in the step before."""
+    total, half = dims.typical(plan.x.image), target.facts.level2_bytes // 2
+    return total <= half and plan.weight_bytes <= total + dims.typical(plan.out.image)
 
 
 def decoding(plan: ConvPlan, target: Target, lines: Lines, outermost: bool) -> ConvPlan:
@@ -563,20 +573,27 @@ def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:
             for kind in plan.kinds:
                 with f.loop(0, kind.count) as panels:
                     emit_decoded(f, plan, kind, panels.index)
-        with f.loop("%first", "%last") as part:
-            new = "true"
-            if outermost:
-                rest, chunk = f.divide(part.index, f.size(lines.count))
-                n, panel = f.divide(rest, plan.panels)
-                if lines.count != 1:
-                    begins = f.compare("eq", part.index, "%first")
-                    new = f.binary("or", f.compare("eq", chunk, 0), begins, "i1")
-            else:
-                rest, panel = f.divide(part.index, plan.panels)
-                n, chunk = f.divide(rest, f.size(lines.count))
+
+        def panel(n: str, panel: str, here: tuple[str, str], new: str = "true") -> None:
             image = f.offset(f.input(0), f.mul(n, f.size(plan.x.image)))
-            source = f.offset(image, f.size(plan.start))
-            emit_panel(f, plan, source, n, panel, lines.at(f, chunk), new)
+            emit_panel(f, plan, f.offset(image, f.size(plan.start)), n, panel, here, new)
+
+        if shares_lines(plan, target):
+            with shared_lines(f, lines, plan.panels, plan.out.batch) as place:
+                panel(*place)
+        else:
+            with f.loop("%first", "%last") as part:
+                new = "true"
+                if outermost:
+                    rest, chunk = f.divide(part.index, f.size(lines.count))
+                    n, number = f.divide(rest, plan.panels)
+                    if lines.count != 1:
+                        begins = f.compare("eq", part.index, "%first")
+                        new = f.binary("or", f.compare("eq", chunk, 0), begins, "i1")
+                else:
+                    rest, number = f.divide(part.index, plan.panels)
+                    n, chunk = f.divide(rest, f.size(lines.count))
+                panel(n, number, lines.at(f, chunk), new)
     emit_tiles(k, plan)
     work = costs.work(cost, plan.out.batch * plan.out.height * plan.out.width)
     scratch = decoded_bytes(plan) if plan.decoded else 64

@@ -45,7 +45,7 @@ from ..tiles.blocked_epilogue import (
     pack_operand,
     packed_operands,
 )
-from ..tiles.lines import Lines, cut_lines
+from ..tiles.lines import Lines, cut_lines, shared_lines
 from ..tiles.microkernel import fused
 from ..tiles.panel import load_widened
 from ..tiles.panels import Panels
@@ -281,27 +281,39 @@ def emit_strips(
     plan: PlanT, target: Target, cost: Estimate, strip: Callable[[KernelFunction, PlanT], Strip]
 ) -> Code:
     """The code of a plan; a part is some lines of a block of output channels."""
-    step = plan.widths[0] if plan.single_row else plan.rows
-    cut = cut_lines(plan.length, step, plan.out.blocks * plan.out.batch, cost.total)
+    out, step = plan.out, plan.widths[0] if plan.single_row else plan.rows
+    cut = cut_lines(plan.length, step, out.blocks * out.batch, cost.total)
+    if shares_lines(out):
+        cut = Lines(plan.length, step)
     k = KernelText(target)
-    with k.entry() as f, f.loop("%first", "%last") as part:
-        _part(f, plan, cut, part.index)
+    with k.entry() as f:
+        if shares_lines(out):
+            with shared_lines(f, cut, out.blocks, out.batch) as place:
+                _block(f, plan, *place)
+        else:
+            with f.loop("%first", "%last") as part:
+                plane, chunk = f.divide(part.index, f.size(cut.count))
+                _block(f, plan, *f.divide(plane, out.blocks), cut.at(f, chunk))
     emit_strip(k, plan, strip)
-    work = costs.work(cost, plan.out.batch * plan.out.height * plan.out.width)
-    return single(k.step(plan.out.batch * plan.out.blocks * cut.count, work))
+    work = costs.work(cost, out.batch * out.height * out.width)
+    return single(k.step(out.batch * out.blocks * cut.count, work))
 
 
-def _part(f: KernelFunction, plan: DepthwisePlan, cut: Lines, part: str) -> None:
+def shares_lines(out: Image) -> bool:
+    """Whether threads share lines rather than channels, as those of a 1x1 convolution next to it do that has
+    a quarter as many on its other side (`conv.shares_lines`)."""
+    return 4 * dims.typical(out.height * out.width) >= out.channels
+
+
+def _block(f: KernelFunction, plan: DepthwisePlan, n: str, block: str, lines: tuple[str, str]) -> None:
     """Some lines of one block of output channels."""
     x, out, lanes = plan.x, plan.out, plan.lanes
-    plane, chunk = f.divide(part, f.size(cut.count))
-    n, block = f.divide(plane, out.blocks)
-    first, last = cut.at(f, chunk)
+    first, last = lines
     source, lane = f.divide(f.mul(block, lanes.span), lanes.block)
     image = f.offset(f.input(0), f.mul(n, f.size(x.image)))
     pixels = f.offset(f.offset(image, f.size(plan.start)), f.mul(source, f.size(x.plane)))
     pixels = f.offset(pixels, f.mul(lane, x.itemsize))
-    target = f.offset(f.output(), f.mul(plane, f.size(out.plane)))
+    target = f.offset(f.output(), f.add(f.mul(n, f.size(out.image)), f.mul(block, f.size(out.plane))))
     if plan.single_row:  # the part with the first pixel clears the border
         clear_border(f, out, target, 0, f.cast("zext", f.compare("eq", first, 0), "i64"))
     else:

@@ -4,6 +4,9 @@ the pixels of an image of one row. Sizes alone decide, so that any number of thr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from ...ir import dims
 from ...ir.dims import Dimension
 from ...records import dataclass
@@ -35,3 +38,33 @@ def cut_lines(length: Dimension, step: int, planes: Dimension, nanoseconds: floa
     planes, is worth; `least` is how many chunks a plane needs."""
     wanted = max(least, costs.parts_for(nanoseconds) / dims.typical(planes))
     return Lines(length, max(step, int(dims.typical(length) / max(1, wanted)) // step * step))
+
+
+@contextmanager
+def shared_lines(
+    f: KernelFunction, lines: Lines, planes: int, batch: Dimension
+) -> Iterator[tuple[str, str, tuple[str, str]]]:
+    """Goes through parts %first..%last-1, which are numbered by image, chunk and plane: a thread has some
+    lines to itself, in all planes but at its ends, and reads what it wrote itself in the step before. The
+    body is written for (n, plane, lines): whole chunks together, plane by plane, as if there were none."""
+    (low, begin), (high, end) = f.divide("%first", planes), f.divide("%last", planes)
+    count = f.size(lines.count)
+    started, ended, same = f.compare("ne", begin, 0), f.compare("ne", end, 0), f.compare("eq", low, high)
+    whole = f.add(low, f.cast("zext", started, "i64"))  # the first chunk in all planes
+    alone = f.binary("and", started, same, "i1")  # planes of a single chunk, which begin and end in it
+    rest = f.cast("zext", f.binary("and", ended, f.invert(alone), "i1"), "i64")
+    with f.loop(0, 3) as third:  # what is left of a chunk, whole chunks, what a chunk begins with
+        head, tail = f.compare("eq", third.index, 0), f.compare("eq", third.index, 2)
+        first = f.select(tail, "i64", high, f.select(head, "i64", low, whole))
+        last = f.select(tail, "i64", f.add(high, rest), f.select(head, "i64", whole, high))
+        from_ = f.select(head, "i64", begin, "0")
+        ends = f.binary("or", tail, f.binary("and", head, same, "i1"), "i1")
+        to = f.select(ends, "i64", end, str(planes))
+        with f.when(f.compare("slt", first, last)):
+            beyond = f.add(f.divide(f.sub(last, 1), count)[0], 1)
+            with f.loop(f.divide(first, count)[0], beyond) as image, f.loop(from_, to) as plane:
+                before = f.mul(image.index, count)
+                top = f.maximum(f.sub(first, before), 0)
+                bottom = f.minimum(f.sub(last, before), count)
+                here = lines.at(f, top)[0], lines.at(f, f.sub(bottom, 1))[1]
+                yield image.index if batch != 1 else "0", plane.index, here
