@@ -2,7 +2,7 @@
 
     tile: rows x columns pixels, over those rows and columns of taps that reach the image from any of them
 All else is as in `conv.py`. Tiles are as small as that pays, and the image's border is only as wide as a tile
-reaches over its edge.
+reaches over its edge. Sizes may be open: a tile finds its taps from where it lies.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import field, fields
 from typing import ClassVar, TypeGuard
 
 from ...ir import dims
+from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node
 from ...ir.ops import Conv
 from ...records import dataclass
@@ -19,7 +20,7 @@ from ...target import Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, Offer
-from ..tiles.blocked import halo_layout, without_halo
+from ..tiles.blocked import halo_layout, reckoned, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, packed_operands
 from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add
 from ..tiles.panel import Panel
@@ -38,6 +39,26 @@ class Taps:
     stride: int
     dilation: int
     before: int
+    size: Dimension
+    length: Dimension
+
+    def reckoned(self) -> KnownTaps:
+        """Over an image of the size that estimates reckon with."""
+        size, length = self.size, self.length
+        if not (isinstance(size, int) and isinstance(length, int)):
+            size = reckoned(size, (self.count - 1) * self.dilation + 1)
+            length = -(-size // self.stride)
+        return KnownTaps(self.count, self.stride, self.dilation, self.before, size, length)
+
+    def over(self, each: int) -> int:
+        """How far tiles of so many pixels read over an edge of the image."""
+        return (each - 1) * self.stride
+
+
+@dataclass(frozen=True)
+class KnownTaps(Taps):
+    """Those over an image of known size."""
+
     size: int
     length: int
 
@@ -51,10 +72,6 @@ class Taps:
         """Taps of all tiles of `each` pixels."""
         starts = [min(start, self.length - each) for start in range(0, self.length, each)]
         return sum(max(0, high - low) for low, high in (self.reach(s, s + each - 1) for s in starts))
-
-    def over(self, each: int) -> int:
-        """How far tiles of so many pixels read over an edge of the image."""
-        return (each - 1) * self.stride
 
 
 # What is offered ---------------------------------------------------------------------------------
@@ -94,27 +111,28 @@ def _tilings(node: Node[Conv], target: Target) -> list[tuple[PanelTiling, float]
 
 
 def _is_taken(node: Node) -> TypeGuard[Node[Conv]]:
-    """Whether a node is a convolution of images of known sizes, with constant weights."""
+    """Whether a node is a convolution of known channels and padding, with constant weights."""
     op = node.op
     if not isinstance(op, Conv) or op.transposed or len(op.strides) > 2:
         return False
-    sizes = (*node.inputs[0].shape[1:], *node.outputs[0].shape[1:], *op.pads)
-    return all(isinstance(size, int) for size in sizes) and node.inputs[1].constant is not None
+    return dims.is_static((node.inputs[0].shape[1], *op.pads)) and node.inputs[1].constant is not None
 
 
 def _axes(node: Node) -> tuple[Taps, Taps] | None:
     if not _is_taken(node):
         return None
     image, result, win = dense_images(node)
-    x, out = (dims.numbers((i.height, i.width)) for i in (image, result))
-    if min(*x, *out, *win.kernel) < 1 or win.taps == 1 or max(out) < 2:
-        return None
-    if node.op.groups == 1 and win.dilations == (1, 1) and all(k <= size for k, size in zip(win.kernel, x)):
-        return None  # others fetch weights ahead
+    x, out = (image.height, image.width), (result.height, result.width)
     rows, columns = (
         Taps(win.kernel[a], win.strides[a], win.dilations[a], dims.number(win.before[a]), x[a], out[a])
         for a in (0, 1)
     )
+    near, apart = (rows.reckoned(), columns.reckoned()), win.dilations != (1, 1)
+    sizes = [size for taps in near for size in (taps.size, taps.length)]
+    if win.taps < 2 or min(sizes) < 1 or max(taps.length for taps in near) < 2:
+        return None
+    if node.op.groups == 1 and not apart and all(taps.count <= taps.size for taps in near):
+        return None  # others fetch weights ahead
     return rows, columns
 
 
@@ -122,17 +140,19 @@ def used_share(node: Node) -> float:
     """Of all pixels' taps those that reach the image."""
     share = 1.0
     for taps in _axes(node) or ():
-        share *= taps.used(1) / (taps.length * taps.count)
+        near = taps.reckoned()
+        share *= near.used(1) / (near.length * near.count)
     return share
 
 
 def tile_shape(
     node: Node[Conv], axes: tuple[Taps, Taps], target: Target, tiling: PanelTiling
 ) -> tuple[int, int]:
-    """The (rows, columns) of tiles that take the least time, of a column that is turned."""
-    height, width = (taps.length for taps in axes)
+    """The (rows, columns) of tiles that take the least time, of a column that is turned: one row where only
+    the run knows how many there are."""
+    height, width = axes[0].length, axes[1].reckoned().length
     most = most_rows(target, tiling.vectors * target.registers(node.op.accumulate, target.block))
-    heights = [r for r in range(1, most + 1) if height % r == 0]
+    heights = [r for r in range(1, most + 1) if r == 1 or (isinstance(height, int) and height % r == 0)]
     shapes = [(r, c) for r in heights for c in range(1, min(width, most // r) + 1)]
     return min(shapes, key=lambda shape: estimate(node, axes, target, tiling, shape).total)
 
@@ -144,13 +164,16 @@ def estimate(
     once."""
     (rows, columns), w, sums = shape, node.inputs[1].tensor, node.op.accumulate
     outputs, channels = dims.numbers(w.shape[:2])
-    tiles = axes[0].length // rows * -(-axes[1].length // columns)
-    depth = channels * axes[0].used(rows) * axes[1].used(columns) / tiles
+    down, across = (taps.reckoned() for taps in axes)
+    tiles = down.length // rows * -(-across.length // columns)
+    depth = channels * down.used(rows) * across.used(columns) / tiles
+    pixels = dims.typical(dims.product((node.outputs[0].shape[0], *node.outputs[0].shape[2:])))
+    images = pixels / (down.length * across.length)  # of the size that is reckoned with
     found = costs.step(target)
     for p in panels_of(outputs, target.block, tiling.vectors, tiling.tail):
         narrower = target.facts.narrow if p.lanes < target.lanes(sums) else 1
         each = tile_estimate(target, depth, rows * columns, p.registers(target, sums))
-        found += each * (tiles * p.count * narrower * dims.typical(node.outputs[0].shape[0]))
+        found += each * (tiles * p.count * narrower * images)
     found += costs.epilogue(target, node, sums) + costs.traffic(target, node)
     return found + costs.stored(target, dims.number(w.nbytes))
 
@@ -247,7 +270,7 @@ def _reach(f: KernelFunction, taps: Taps, first: str, each: int) -> tuple[str, s
     """`Taps.reach` of so many pixels from one on that the run knows."""
     behind = taps.before + taps.dilation - 1 - (each - 1) * taps.stride
     low, _ = f.divide(f.maximum(0, f.sub(behind, f.mul(first, taps.stride))), taps.dilation)
-    left = f.sub(taps.size - 1 + taps.before + taps.dilation, f.mul(first, taps.stride))
+    left = f.sub(f.size(taps.size + taps.before + taps.dilation - 1), f.mul(first, taps.stride))
     high, _ = f.divide(f.maximum(0, left), taps.dilation)
     return f.minimum(low, taps.count), f.minimum(high, taps.count)
 
@@ -258,6 +281,7 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
     rows, columns = tile_shape(node, axes, target, choice.tiling)
     if plan.window != dense_images(node)[2]:  # a column with a border, which is no row
         axes, rows, columns = axes[::-1], 1, 1
+    widths = {columns} if isinstance(plan.out.width, int) else {columns >> k for k in range(5)} - {0}
     known = {f.name: getattr(plan, f.name) for f in fields(ConvPlan)}
-    known |= {"rows": rows, "widths": (columns,), "fetched": False}
+    known |= {"rows": rows, "widths": tuple(sorted(widths, reverse=True)), "fetched": False}
     return emit_plan(PaddedPlan(**known, axes=axes, groups=node.op.groups), target, choice.cost)

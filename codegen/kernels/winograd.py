@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from math import prod
+from math import ceil, prod
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, nearest, offered, single
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
-from ..tiles.blocked import clear_planes, plane_axes, without_halo
+from ..tiles.blocked import clear_planes, plane_axes, reckoned, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from ..tiles.grouped import channel_ranges
 from ..tiles.microkernel import height_counts, most_rows, step_time
@@ -253,9 +253,11 @@ def _pieces(node: Node[Conv], win: CutWindow, t: int) -> int:
     height, width = plane_axes(out.shape[2:], 1)
     if fold > 1:
         height, width = dims.ceil_divide(width, fold), fold
-    sizes = zip(lengths_of(win, (height, width)), piece_of(win, t))
-    along = (dims.ceil_divide(size, m) for size, m in sizes)
-    return dims.typical(out.shape[0] * dims.product((*along, *apart_of(win))))
+    found = float(dims.typical(out.shape[0]))
+    for size, m, apart, extent in zip((height, width), piece_of(win, t), apart_of(win), win.extent):
+        near = dims.typical(size) if apart == 1 else reckoned(size, extent)
+        found *= -(near // -apart // m) * apart * (dims.typical(size) / near)
+    return ceil(found)
 
 
 def products_share(node: Node[Conv], tiling: Tiling) -> float:

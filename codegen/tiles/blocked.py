@@ -22,6 +22,7 @@ from ..text.emitter import Function, memory_type, scalar_type, splat, vector_typ
 from ..text.memory import first_lanes
 from ..text.vectors import Vectors
 
+SMALL_IMAGE = 32  # pixels along an axis: dilated windows are for images that are no smaller
 GREATEST_HALO = 64  # wider padding is an oddity that would cost more memory than it saves work
 GREATEST_LINE_HALO = 8192  # where one axis is padded: sequences, whose dilations double with each layer
 
@@ -294,6 +295,13 @@ def window_of(
         plane_axes(pads[:rank], 0),
         plane_axes(pads[rank:], 0),
     )
+
+
+def reckoned(size: Dimension, extent: int) -> int:
+    """How long an axis of an image is along which a dilated window of such an extent moves, for estimates:
+    where only the run knows it, as long as the window, which is dilated to cover much of the image."""
+    usual = dims.typical(size)
+    return usual if isinstance(size, int) else min(usual, max(extent, SMALL_IMAGE))
 
 
 def bounded_halo(sides: Iterable[Iterable[Dimension]]) -> tuple[int, int] | None:

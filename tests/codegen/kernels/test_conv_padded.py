@@ -2,11 +2,11 @@
 
 import pytest
 from support import harness
-from support.blocked_cases import bias, check, choices, convolution, random, relu_of_bias
+from support.blocked_cases import bias, check, choices, convolution, random, relu_of_bias, symbols
 from support.guarded import guarded
 
 from onnxc.codegen.kernels import conv_padded
-from onnxc.codegen.kernels.conv_padded import Taps
+from onnxc.codegen.kernels.conv_padded import KnownTaps
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +29,25 @@ def test_far_dilated_windows(target, dilation):
         extra=[bias(40)],
     )
     check(case, conv_padded, target, output_halo=1)
+
+
+@TARGETS
+@pytest.mark.parametrize("size", [(1, 1), (2, 9), (7, 3), (9, 40)])
+def test_sizes_that_only_the_run_knows(target, size):
+    open_ = symbols("n", 35, "h", "w")
+    epilogue, extra = relu_of_bias(), [bias(40)]
+    case = convolution((2, 35, *size), (40, 35, 3, 3), 1, 12, 12, 1, epilogue, extra, open_)
+    check(case, conv_padded, target, output_halo=1)
+    check(convolution((1, 35, *size), (17, 35, 3, 3), 2, 9, 9, symbolic=open_), conv_padded, target, wider=1)
+    row = symbols(1, 16, "w")
+    check(convolution((1, 16, 8 * size[1]), (24, 16, 3), 1, 40, 40, symbolic=row), conv_padded, target)
+
+
+def test_windows_over_sizes_of_the_run_count_as_far_dilated_where_they_span_most_of_small_images():
+    for dilation, taken in ((1, False), (4, False), (12, True), (24, True)):
+        shape = symbols(1, 16, "h", "w")
+        case = convolution((1, 16, 9, 9), (16, 16, 3, 3), 1, dilation, dilation, symbolic=shape)
+        assert bool(choices(case, conv_padded, harness.RUNNABLE[0])[1]) == taken
 
 
 @TARGETS
@@ -76,7 +95,7 @@ def test_groups_that_share_blocks_are_left_to_others(target, inside, made):
 
 
 def test_a_tile_uses_the_taps_that_reach_the_image_from_any_of_its_pixels():
-    taps = Taps(3, 1, 12, 12, 16, 16)
+    taps = KnownTaps(3, 1, 12, 12, 16, 16)
     assert [taps.reach(y, y) for y in (0, 3, 4, 11, 12, 15)] == [
         (1, 3),
         (1, 3),
@@ -86,7 +105,7 @@ def test_a_tile_uses_the_taps_that_reach_the_image_from_any_of_its_pixels():
         (0, 2),
     ]
     assert taps.reach(0, 15) == (0, 3) and taps.used(1) == 24 and taps.used(16) == 3
-    assert Taps(3, 1, 18, 18, 16, 16).used(1) == 16
+    assert KnownTaps(3, 1, 18, 18, 16, 16).used(1) == 16
 
 
 def test_what_has_little_padding_is_left_to_others():
