@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ops_regions.c - RoiAlign and MaxRoiPool, which read regions of images, determinants and inverses.
  *
- * Any of the four common float types: elements are computed with as double. */
+ * Images are float32 or float64; matrices of any of the four common float types are computed with as double. */
 
 typedef struct onnxc_images {
     const char *data;
@@ -17,11 +17,6 @@ static onnxc_images onnxc_images_of(const onnxc_value *x) {
 /* The plane of a channel of an image. */
 static const char *onnxc_plane(const onnxc_images *x, int64_t image, int64_t channel) {
     return x->data + x->size * (image * x->channels + channel) * x->height * x->width;
-}
-
-/* An element of a plane. single: elements are float32, which whoever knows it reads at once. */
-static inline double onnxc_pixel(const onnxc_images *x, const char *plane, int64_t index, bool single) {
-    return single ? (double)((const float *)plane)[index] : onnxc_to_double(x->dtype, plane + x->size * index);
 }
 
 /* Where a point lies between the pixels of one axis: low + part. False when it is outside. */
@@ -55,89 +50,71 @@ static void onnxc_place_samples(onnxc_between_two *places, double start, double 
     }
 }
 
-/* What the samples of cells weigh the pixels of one axis with: of each cell those that count, one after the other.
- * `used`: the pixels that any cell counts, in the order of their slots. */
+/* The pixels of one axis that cells count and what these are weighed with, of each cell one after the other, and where
+ * all of them lie. */
 typedef struct onnxc_tap {
-    int64_t slot;
+    int64_t pixel;
     double weight;
 } onnxc_tap;
 
 typedef struct onnxc_taps {
     onnxc_tap *taps;
-    int64_t *begin, *used, *slot_of, count; /* cells + 1; pixels; pixels, -1 where none counts it */
+    int64_t *begin, cells, first, end; /* cells + 1; first <= pixel < end */
 } onnxc_taps;
 
-static void onnxc_add_tap(onnxc_taps *x, int64_t first, int64_t *end, int64_t pixel, double weight) {
-    if (x->slot_of[pixel] < 0) x->used[x->slot_of[pixel] = x->count++] = pixel;
-    int64_t slot = x->slot_of[pixel], k = *end - 1;
-    while (k >= first && x->taps[k].slot != slot && k > *end - 3) k--; /* neighbours come one after the other */
-    if (k >= first && x->taps[k].slot == slot) x->taps[k].weight += weight;
-    else x->taps[(*end)++] = (onnxc_tap){slot, weight};
+static void onnxc_add_tap(onnxc_taps *x, int64_t cell, int64_t pixel, double weight, bool merged) {
+    int64_t end = x->begin[cell + 1], k = end - 1;
+    while (merged && k >= x->begin[cell] && x->taps[k].pixel != pixel && k > end - 3) k--; /* neighbours follow */
+    if (merged && k >= x->begin[cell] && x->taps[k].pixel == pixel) x->taps[k].weight += weight;
+    else x->taps[x->begin[cell + 1]++] = (onnxc_tap){pixel, weight};
+    if (pixel < x->first) x->first = pixel;
+    if (pixel >= x->end) x->end = pixel + 1;
 }
 
-/* The taps of cells with so many samples each at `places`; memory is there for two taps a sample. */
-static void onnxc_collect_taps(onnxc_taps *x, const onnxc_between_two *places, int64_t cells, int64_t samples,
-                               int64_t length) {
-    int64_t end = x->count = 0;
-    for (int64_t k = 0; k < length; k++) x->slot_of[k] = -1;
-    for (int64_t cell = 0; cell < cells; cell++) {
-        int64_t first = x->begin[cell] = end;
+/* The taps of so many samples a cell at `places`; memory is there for two taps a sample. greatest: each sample counts
+ * by itself, with both neighbours, and as 0 where it is outside. */
+static void onnxc_collect_taps(onnxc_taps *x, const onnxc_between_two *places, int64_t samples, int64_t length,
+                               bool greatest) {
+    x->first = length, x->end = x->begin[0] = 0;
+    for (int64_t cell = 0; cell < x->cells; cell++) {
+        x->begin[cell + 1] = x->begin[cell];
         for (int64_t s = cell * samples; s < (cell + 1) * samples; s++) {
-            if (!places[s].inside) continue;
-            onnxc_add_tap(x, first, &end, places[s].low, 1 - places[s].part);
-            if (places[s].part > 0) onnxc_add_tap(x, first, &end, places[s].high, places[s].part);
-        }
-    }
-    x->begin[cells] = end;
-}
-
-enum { ONNXC_TOGETHER = 4 }; /* columns that are summed at a time */
-
-/* The sums of all cells' samples in one plane: for a row of cells the columns that any counts are summed first
- * (`sums`, as many as are used and ONNXC_TOGETHER - 1 more), then those of each cell. */
-static inline void onnxc_sum_cells(const onnxc_images *x, const char *plane, const onnxc_taps *down, int64_t height,
-                                   const onnxc_taps *across, int64_t width, double *sums, double share, char *to,
-                                   bool single) {
-    for (int64_t row = 0; row < height; row++) {
-        for (int64_t u = 0; u < across->count; u += ONNXC_TOGETHER) {
-            double found[ONNXC_TOGETHER] = {0};
-            int64_t pixel[ONNXC_TOGETHER];
-            for (int64_t k = 0; k < ONNXC_TOGETHER; k++)
-                pixel[k] = across->used[u + k < across->count ? u + k : u];
-            for (int64_t t = down->begin[row]; t < down->begin[row + 1]; t++) {
-                int64_t from = down->used[down->taps[t].slot] * x->width;
-                for (int64_t k = 0; k < ONNXC_TOGETHER; k++)
-                    found[k] += down->taps[t].weight * onnxc_pixel(x, plane, from + pixel[k], single);
-            }
-            memcpy(sums + u, found, sizeof found);
-        }
-        for (int64_t cell = 0; cell < width; cell++) {
-            double found = 0;
-            for (int64_t t = across->begin[cell]; t < across->begin[cell + 1]; t++)
-                found += across->taps[t].weight * sums[across->taps[t].slot];
-            onnxc_from_double(x->dtype, found * share, to + x->size * (row * width + cell));
+            double part = places[s].part;
+            if (greatest || places[s].inside)
+                onnxc_add_tap(x, cell, places[s].low, places[s].inside ? 1 - part : 0, !greatest);
+            if (greatest || (places[s].inside && part > 0)) onnxc_add_tap(x, cell, places[s].high, part, !greatest);
         }
     }
 }
 
-/* The largest of the weighted neighbours of a cell's samples, as ONNX Runtime defines it. */
-static double onnxc_largest_neighbour(const onnxc_images *x, const char *plane, const onnxc_between_two *y,
-                                      int64_t rows, const onnxc_between_two *column, int64_t columns) {
-    double found = 0;
-    for (int64_t s = 0; s < rows; s++)
-        for (int64_t t = 0; t < columns; t++) {
-            double part[4] = {0, 0, 0, 0}, down = y[s].part, right = column[t].part;
-            if (y[s].inside && column[t].inside) {
-                int64_t top = y[s].low * x->width, below = y[s].high * x->width;
-                part[0] = (1 - down) * (1 - right) * onnxc_pixel(x, plane, top + column[t].low, false);
-                part[1] = (1 - down) * right * onnxc_pixel(x, plane, top + column[t].high, false);
-                part[2] = down * (1 - right) * onnxc_pixel(x, plane, below + column[t].low, false);
-                part[3] = down * right * onnxc_pixel(x, plane, below + column[t].high, false);
-            }
-            double most = fmax(fmax(part[0], part[1]), fmax(part[2], part[3]));
-            found = s + t == 0 ? most : fmax(found, most);
-        }
-    return found;
+enum { ONNXC_COLUMNS = 16 }; /* that are combined at a time */
+
+#define ONNXC_NUMBER float
+#define ONNXC_TYPED(name) name##_float
+#include "region_cells.c"
+#undef ONNXC_NUMBER
+#undef ONNXC_TYPED
+#define ONNXC_NUMBER double
+#define ONNXC_TYPED(name) name##_double
+#include "region_cells.c"
+#undef ONNXC_NUMBER
+#undef ONNXC_TYPED
+
+/* All cells of all channels of an image. lines: as many numbers as its rows have. */
+static void onnxc_combine_planes(const onnxc_images *x, int64_t image, const onnxc_taps *down, const onnxc_taps *across,
+                                 void *lines, double share, char *to, bool greatest) {
+    int64_t size = x->size * down->cells * across->cells;
+    for (int64_t c = 0; c < x->channels; c++, to += size) {
+        const char *plane = onnxc_plane(x, image, c);
+        if (x->dtype == ONNXC_FLOAT32 && greatest)
+            onnxc_combine_cells_float((const float *)plane, x->width, down, across, lines, 1, (float *)to, true);
+        else if (x->dtype == ONNXC_FLOAT32)
+            onnxc_combine_cells_float((const float *)plane, x->width, down, across, lines, (float)share, (float *)to,
+                                      false);
+        else
+            onnxc_combine_cells_double((const double *)plane, x->width, down, across, lines, greatest ? 1 : share,
+                                       (double *)to, greatest);
+    }
 }
 
 /* Samples of a cell along one axis: as many as asked for, else one a pixel; -1 for a region that is no
@@ -162,15 +139,13 @@ ONNXC_OPERATOR(roi_align)(onnxc_context *context, const onnxc_value *in, int32_t
     char *y = onnxc_call_output(context, out, attributes[0], x.dtype, 4, dims);
     if (y == NULL) return context->status;
     onnxc_between_two *places = NULL;
-    int64_t words, pixels;
-    if (!onnxc_add(x.height, x.width, &pixels) || !onnxc_add(height, width, &words) ||
-        !onnxc_add(words, 2, &words) || pixels > (INT64_MAX - words) / 2)
+    int64_t words;
+    if (!onnxc_add(height, width, &words) || !onnxc_add(words, 2, &words))
         return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, height);
-    int64_t *memory = onnxc_call_scratch(context, words + 2 * pixels, sizeof *memory);
-    double *sums = onnxc_call_scratch(context, x.width + ONNXC_TOGETHER, sizeof *sums);
-    if (memory == NULL || sums == NULL) return context->status;
-    onnxc_taps rising = {NULL, memory, memory + words, memory + words + pixels, 0};
-    onnxc_taps beside = {NULL, rising.begin + height + 1, rising.used + x.height, rising.slot_of + x.height, 0};
+    int64_t *begin = onnxc_call_scratch(context, words, sizeof *begin);
+    double *lines = onnxc_call_scratch(context, x.width, sizeof *lines);
+    if (begin == NULL || lines == NULL) return context->status;
+    onnxc_taps rising = {NULL, begin, height, 0, 0}, beside = {NULL, begin + height + 1, width, 0, 0};
     for (int64_t r = 0, room = 0; r < regions; r++) {
         double corner[4];
         int64_t image = ONNXC_LOAD(int64_t, (const char *)in[2].data + 8 * r);
@@ -197,54 +172,27 @@ ONNXC_OPERATOR(roi_align)(onnxc_context *context, const onnxc_value *in, int32_t
         onnxc_place_samples(places, corner[1], high / (double)height, height, rows, x.height);
         onnxc_place_samples(places + down, corner[0], wide / (double)width, width, columns, x.width);
         beside.taps = rising.taps + 2 * down;
-        if (!greatest) {
-            onnxc_collect_taps(&rising, places, height, rows, x.height);
-            onnxc_collect_taps(&beside, places + down, width, columns, x.width);
-        }
-        double share = rows * columns > 0 ? 1 / (double)(rows * columns) : 1;
-        for (int64_t c = 0; c < x.channels; c++) {
-            const char *plane = onnxc_plane(&x, image, c);
-            char *to = y + x.size * (r * x.channels + c) * height * width;
-            if (!greatest && x.dtype == ONNXC_FLOAT32)
-                onnxc_sum_cells(&x, plane, &rising, height, &beside, width, sums, share, to, true);
-            else if (!greatest)
-                onnxc_sum_cells(&x, plane, &rising, height, &beside, width, sums, share, to, false);
-            for (int64_t cell = 0; cell < height * width && greatest; cell++) {
-                const onnxc_between_two *y_places = places + cell / width * rows;
-                const onnxc_between_two *x_places = places + down + cell % width * columns;
-                double found = onnxc_largest_neighbour(&x, plane, y_places, rows, x_places, columns);
-                onnxc_from_double(x.dtype, found, to + x.size * cell);
-            }
-        }
+        onnxc_collect_taps(&rising, places, rows, x.height, greatest);
+        onnxc_collect_taps(&beside, places + down, columns, x.width, greatest);
+        double share = !greatest && rows * columns > 0 ? 1 / (double)(rows * columns) : 1;
+        char *to = y + x.size * r * x.channels * height * width;
+        onnxc_combine_planes(&x, image, &rising, &beside, lines, share, to, greatest);
     }
     return ONNXC_OK;
 }
 
-/* Pixels along one axis, [begin, end). */
-typedef struct onnxc_range {
-    int64_t begin, end;
-} onnxc_range;
-
-/* Those of each of a region's cells, clipped to the image. */
-static void onnxc_cells(onnxc_range *ranges, double start, double extent, int64_t cells, int64_t length) {
-    for (int64_t cell = 0; cell < cells; cell++) {
-        double from = start + floor((double)cell * extent / (double)cells);
-        double to = start + ceil((double)(cell + 1) * extent / (double)cells);
-        ranges[cell].begin = from > 0 ? from < (double)length ? (int64_t)from : length : 0;
-        ranges[cell].end = to > 0 ? to < (double)length ? (int64_t)to : length : 0;
+/* The pixels of each of a region's cells along one axis, clipped to the image: all together no more than the image has
+ * and two more a cell. */
+static void onnxc_collect_pixels(onnxc_taps *x, double start, double extent, int64_t length) {
+    x->first = length, x->end = x->begin[0] = 0;
+    for (int64_t cell = 0; cell < x->cells; cell++) {
+        double from = start + floor((double)cell * extent / (double)x->cells);
+        double to = start + ceil((double)(cell + 1) * extent / (double)x->cells);
+        int64_t pixel = from > 0 ? from < (double)length ? (int64_t)from : length : 0;
+        int64_t end = to > 0 ? to < (double)length ? (int64_t)to : length : 0;
+        x->begin[cell + 1] = x->begin[cell];
+        for (; pixel < end; pixel++) onnxc_add_tap(x, cell, pixel, 1, false);
     }
-}
-
-/* The greatest pixel of a cell that is a number, 0 for an empty cell. */
-static inline double onnxc_greatest(const onnxc_images *x, const char *plane, onnxc_range rows,
-                                    onnxc_range columns, bool single) {
-    double most = rows.begin < rows.end && columns.begin < columns.end ? -INFINITY : 0;
-    for (int64_t row = rows.begin; row < rows.end; row++)
-        for (int64_t column = columns.begin; column < columns.end; column++) {
-            double pixel = onnxc_pixel(x, plane, row * x->width + column, single);
-            most = pixel > most ? pixel : most;
-        }
-    return most;
 }
 
 /* max_roi_pool: X [N, C, H, W], regions [R, 5] (image, x1, y1, x2, y2), float32 scale of the regions ->
@@ -257,10 +205,13 @@ ONNXC_OPERATOR(max_roi_pool)(onnxc_context *context, const onnxc_value *in, int3
     double scale = ONNXC_LOAD(float, in[2].data);
     int64_t dims[] = {regions, x.channels, height, width};
     char *y = onnxc_call_output(context, out, attributes[0], x.dtype, 4, dims);
-    int64_t cells;
-    if (!onnxc_add(height, width, &cells)) return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, height);
-    onnxc_range *ranges = onnxc_call_scratch(context, cells, sizeof *ranges);
-    if (y == NULL || ranges == NULL) return context->status;
+    int64_t words;
+    if (!onnxc_add(height, width, &words) || !onnxc_add(words, 2, &words))
+        return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, height);
+    int64_t *begin = onnxc_call_scratch(context, words, sizeof *begin), room = 0;
+    double *lines = onnxc_call_scratch(context, x.width, sizeof *lines);
+    if (y == NULL || begin == NULL || lines == NULL) return context->status;
+    onnxc_taps rising = {NULL, begin, height, 0, 0}, beside = {NULL, begin + height + 1, width, 0, 0};
     for (int64_t r = 0; r < regions; r++) {
         double corner[4];
         double image = onnxc_to_double(in[1].dtype, (const char *)in[1].data + x.size * 5 * r);
@@ -271,18 +222,18 @@ ONNXC_OPERATOR(max_roi_pool)(onnxc_context *context, const onnxc_value *in, int3
             return onnxc_raise(context, ONNXC_INDEX_OUT_OF_RANGE, image < 0 ? -1 : x.count);
         double wide = fmax(corner[2] - corner[0] + 1, 1), high = fmax(corner[3] - corner[1] + 1, 1);
         if (onnxc_cancelled(context)) return ONNXC_CANCELLED;
-        onnxc_cells(ranges, corner[1], high, height, x.height);
-        onnxc_cells(ranges + height, corner[0], wide, width, x.width);
-        for (int64_t c = 0; c < x.channels; c++) {
-            const char *plane = onnxc_plane(&x, (int64_t)image, c);
-            char *to = y + x.size * (r * x.channels + c) * height * width;
-            for (int64_t cell = 0; cell < height * width; cell++) {
-                onnxc_range rows = ranges[cell / width], columns = ranges[height + cell % width];
-                double most = x.dtype == ONNXC_FLOAT32 ? onnxc_greatest(&x, plane, rows, columns, true)
-                                                       : onnxc_greatest(&x, plane, rows, columns, false);
-                onnxc_from_double(x.dtype, most, to + x.size * cell);
-            }
+        /* Cells overlap by less than a pixel at either end, or count one pixel each. */
+        int64_t needed = words + words + x.height + x.width;
+        if (needed > room) {
+            room = needed;
+            rising.taps = onnxc_call_scratch(context, room, sizeof *rising.taps);
+            if (rising.taps == NULL) return context->status;
         }
+        onnxc_collect_pixels(&rising, corner[1], high, x.height);
+        beside.taps = rising.taps + rising.begin[height];
+        onnxc_collect_pixels(&beside, corner[0], wide, x.width);
+        char *to = y + x.size * r * x.channels * height * width;
+        onnxc_combine_planes(&x, (int64_t)image, &rising, &beside, lines, 1, to, true);
     }
     return ONNXC_OK;
 }
