@@ -285,6 +285,26 @@ def inverse(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.
     return [found.astype(x.dtype)]
 
 
+# Signals -----------------------------------------------------------------------------------------
+
+
+def fourier(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """x [..., times, 1 or 2], length n -> its bins [..., n, 2], the sums alone of an inverse. Attributes: 1 for
+    the inverse, 1 for what is one-sided: the first half of the bins, or the real numbers that have it."""
+    (x, length), (inverse, halved) = inputs, attributes
+    n = int(np.ravel(length)[0])
+    if n < x.shape[-2] or x.shape[-1] not in (1, 2):
+        raise InterpretError("invalid_value", n)
+    numbers = x[..., 0] + 1j * x[..., 1] if x.shape[-1] == 2 else x[..., 0]
+    if n == 0:
+        found = np.zeros((*x.shape[:-2], 0))
+    elif inverse:
+        found = np.fft.irfft(numbers, n) * n if halved else np.fft.ifft(numbers, n) * n
+    else:
+        found = np.fft.fft(numbers, n)[..., : n // 2 + 1] if halved else np.fft.fft(numbers, n)
+    return [np.stack([found.real] if inverse and halved else [found.real, found.imag], -1)]
+
+
 # Ranks that only the run knows -------------------------------------------------------------------
 
 
@@ -421,6 +441,7 @@ TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
     "optional_has_element": optional_has_element,
     "roi_align": roi_align,
     "max_roi_pool": max_roi_pool,
+    "fourier": fourier,
     "determinant": determinant,
     "inverse": inverse,
     "rank_of": rank_of,

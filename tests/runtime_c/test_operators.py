@@ -41,6 +41,7 @@ SYMBOLS = (
     "optional_has_element",
     "roi_align",
     "max_roi_pool",
+    "fourier",
     "determinant",
     "inverse",
     "rank_of",
@@ -722,3 +723,20 @@ def _has_locale(name: str) -> bool:
         return False
     locale.setlocale(locale.LC_NUMERIC, before)
     return True
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("inverse", [0, 1])
+def test_fourier_agrees_with_its_twin(run, parts, inverse):
+    draw = np.random.default_rng(3)
+    for n in (1, 2, 3, 4, 7, 8, 12, 30, 35, 64, 97, 121, 400, 442, 512):
+        for times in {n, n // 2 + 1}:
+            x, length = draw.standard_normal((2, 3, times, parts)), np.int64(n)
+            for halved in {0, int((parts == 2) == inverse and (not inverse or times == n // 2 + 1))}:
+                (wanted,) = TWINS["fourier"]([x, length], (inverse, halved))
+                (got,) = run("fourier", x, length, attributes=(inverse, halved))
+                assert got.shape == wanted.shape
+                np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-13 * n)
+    empty = run("fourier", np.zeros((2, 0, parts)), np.int64(0), attributes=(inverse, 0))[0]
+    assert empty.shape == (2, 0, 2)
+    refused(run, "invalid_value", "fourier", np.zeros((3, parts)), np.int64(2), attributes=(inverse, 0))

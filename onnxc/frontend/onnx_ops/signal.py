@@ -2,7 +2,8 @@
 windows, mel weights.
 
 A transform sums over the time axis and the real and imaginary parts at once: weights [time, part in,
-bin, part out]. One of a length that is known and large is several short ones.
+bin, part out]. One of a length that is known and large is several short ones, one of a length that only the
+run knows is a function of the C runtime.
 """
 
 from __future__ import annotations
@@ -119,6 +120,9 @@ def _transformed(b: Builder, x: Value, axis: int, period: Dimension, inverse: bo
         and _divides(bins, period, parts)
     ):
         y = b.take(_whole(b, y, period, inverse), last, 0, bins)
+    elif not isinstance(period, int):
+        type_ = TensorType(exact, (*y.shape[:-2], bins, out))
+        y = b.call("fourier", [y, b.elements([period])], [type_], [int(inverse), int(onesided)])[0]
     else:
         y = _product(b, y, _angles(b, bins, times, period, (parts, out), inverse, onesided and inverse))
     if inverse:

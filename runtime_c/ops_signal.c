@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ops_signal.c - Fourier transforms of a length that only the run knows. The numpy twin is in
+ * onnxc/ir/runtime_twins.py.
+ *
+ * Complex numbers are pairs of doubles. A transform takes a step for each factor of its length ("FFT algorithms for
+ * vector computers", Swarztrauber, 1984, after Stockham): with p the factor, s the product of those before and m of those
+ * that follow, to[k + s (p j + t)] = root^(s j t) * the sum over r of from[k + s (j + m r)] * root^(m s r t). */
+
+/* roots: the powers of the length's first root, exp(-2 pi i k / n), or their conjugates. */
+static void onnxc_fourier_roots(double *roots, int64_t n, bool inverse) {
+    int64_t fine = 1;
+    while (fine * fine < n) fine++;
+    double whole = (inverse ? 2 : -2) * 3.14159265358979323846 / (double)n;
+    for (int64_t k = 0; k < fine && k < n; k++) {
+        roots[2 * k] = cos(whole * (double)k);
+        roots[2 * k + 1] = sin(whole * (double)k);
+    }
+    for (int64_t start = fine; start < n; start += fine) {
+        double cosine = cos(whole * (double)start), sine = sin(whole * (double)start);
+        for (int64_t k = 0; k < fine && start + k < n; k++) {
+            roots[2 * (start + k)] = cosine * roots[2 * k] - sine * roots[2 * k + 1];
+            roots[2 * (start + k) + 1] = cosine * roots[2 * k + 1] + sine * roots[2 * k];
+        }
+    }
+}
+
+/* One number turned by a root. */
+static inline void onnxc_turned(double *to, double real, double imaginary, const double *root) {
+    to[0] = real * root[0] - imaginary * root[1];
+    to[1] = real * root[1] + imaginary * root[0];
+}
+
+static void onnxc_fourier_fours(const double *from, double *to, const double *roots, int64_t m, int64_t s, bool inverse) {
+    double sign = inverse ? -1 : 1;
+    for (int64_t j = 0; j < m; j++) {
+        const double *first = roots + 2 * (s * j), *second = roots + 2 * (2 * s * j), *third = roots + 2 * (3 * s * j);
+        for (int64_t k = 0; k < s; k++) {
+            const double *a = from + 2 * (k + s * j), *b = a + 2 * s * m, *c = b + 2 * s * m, *d = c + 2 * s * m;
+            double *y = to + 2 * (k + 4 * s * j);
+            double sum[2] = {a[0] + c[0], a[1] + c[1]}, other[2] = {b[0] + d[0], b[1] + d[1]};
+            double less[2] = {a[0] - c[0], a[1] - c[1]}, turned[2] = {sign * (b[1] - d[1]), sign * (d[0] - b[0])};
+            y[0] = sum[0] + other[0];
+            y[1] = sum[1] + other[1];
+            onnxc_turned(y + 2 * s, less[0] + turned[0], less[1] + turned[1], first);
+            onnxc_turned(y + 4 * s, sum[0] - other[0], sum[1] - other[1], second);
+            onnxc_turned(y + 6 * s, less[0] - turned[0], less[1] - turned[1], third);
+        }
+    }
+}
+
+static void onnxc_fourier_step(const double *from, double *to, const double *roots, int64_t p, int64_t m, int64_t s) {
+    for (int64_t j = 0; j < m; j++)
+        for (int64_t t = 0; t < p; t++)
+            for (int64_t k = 0; k < s; k++) {
+                double real = 0, imaginary = 0;
+                for (int64_t r = 0, place = 0; r < p; r++) {
+                    const double *x = from + 2 * (k + s * (j + m * r)), *root = roots + 2 * (m * s * place);
+                    real += x[0] * root[0] - x[1] * root[1];
+                    imaginary += x[0] * root[1] + x[1] * root[0];
+                    place = place + t < p ? place + t : place + t - p; /* r t modulo p */
+                }
+                onnxc_turned(to + 2 * (k + s * (p * j + t)), real, imaginary, roots + 2 * (s * j * t));
+            }
+}
+
+/* Transforms n numbers at x, with as much memory at `other`; where they are then. */
+static double *onnxc_fourier(double *x, double *other, const double *roots, int64_t n, bool inverse) {
+    int64_t p = 4;
+    for (int64_t m = n, s = 1; m > 1;) {
+        while (m % p != 0) p = p == 4 ? 2 : p == 2 ? 3 : p * p < m ? p + 2 : m;
+        m /= p;
+        if (p == 4) onnxc_fourier_fours(x, other, roots, m, s, inverse);
+        else onnxc_fourier_step(x, other, roots, p, m, s);
+        s *= p;
+        double *swapped = x;
+        x = other;
+        other = swapped;
+    }
+    return x;
+}
+
+/* fourier: x [..., times, 1 or 2], int64 length n >= times -> all n bins [..., n, 2], of the numbers with zeros behind
+ * them; the sums alone where it is the inverse. Attributes: 1 for the inverse; 1 for what is one-sided: the first
+ * n / 2 + 1 bins, or the real numbers [..., n, 1] that have such bins. */
+ONNXC_OPERATOR(fourier)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
+                        int32_t out_count, const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int32_t rank = in->rank;
+    int64_t n = ONNXC_LOAD(int64_t, in[1].data), times = in->dims[rank - 2], parts = in->dims[rank - 1];
+    bool inverse = attributes[1] != 0, halved = attributes[2] != 0;
+    if (n < times || n > INT64_MAX / 256 || (parts != 1 && parts != 2)) return onnxc_raise(context, ONNXC_INVALID_VALUE, n);
+    int64_t dims[ONNXC_MAX_RANK], rows = onnxc_elements(rank - 2, in->dims);
+    memcpy(dims, in->dims, (size_t)rank * sizeof *dims);
+    int64_t bins = dims[rank - 2] = halved && !inverse ? n / 2 + 1 : n;
+    int64_t width = dims[rank - 1] = halved && inverse ? 1 : 2;
+    double *results = onnxc_call_output(context, out, attributes[0], ONNXC_FLOAT64, rank, dims);
+    double *roots = onnxc_call_scratch(context, 6 * n + 1, sizeof *roots);
+    if (results == NULL || roots == NULL) return context->status;
+    onnxc_fourier_roots(roots, n, inverse);
+    const double *x = in->data;
+    for (int64_t row = 0; row < rows; row++, x += times * parts) {
+        double *given = roots + 2 * n, *other = given + 2 * n;
+        if (onnxc_cancelled(context)) return ONNXC_CANCELLED;
+        memset(given, 0, (size_t)(2 * n) * sizeof *given);
+        for (int64_t t = 0; t < times; t++) {
+            given[2 * t] = x[parts * t];
+            given[2 * t + 1] = parts == 2 ? x[2 * t + 1] : 0;
+        }
+        for (int64_t t = 1; t < times && t < n - t && halved && inverse; t++) {
+            given[2 * (n - t)] = given[2 * t];
+            given[2 * (n - t) + 1] = -given[2 * t + 1];
+        }
+        const double *found = onnxc_fourier(given, other, roots, n, inverse);
+        for (int64_t k = 0; k < bins; k++, results += width)
+            for (int64_t part = 0; part < width; part++) results[part] = found[2 * k + part];
+    }
+    return ONNXC_OK;
+}
