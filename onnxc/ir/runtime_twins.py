@@ -289,8 +289,8 @@ def inverse(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.
 
 
 def fourier(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
-    """x [..., times, 1 or 2], length n -> its bins [..., n, 2], the sums alone of an inverse. Attributes: 1 for
-    the inverse, 1 for what is one-sided: the first half of the bins, or the real numbers that have it."""
+    """x [..., times, 1 or 2], length n -> its bins [..., n, 2], the sums alone of an inverse. Attributes: 1
+    for the inverse, 1 for what is one-sided: half of the bins, or the real numbers that have such."""
     (x, length), (inverse, halved) = inputs, attributes
     n = int(np.ravel(length)[0])
     if n < x.shape[-2] or x.shape[-1] not in (1, 2):

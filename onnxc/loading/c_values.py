@@ -354,6 +354,11 @@ def _block(nbytes: int) -> memoryview:
     return memory.data[start : start + nbytes]
 
 
+def spare(nbytes: int) -> np.ndarray:
+    """Memory that `Caller` of quick.c keeps as `Spares` does."""
+    return np.frombuffer(_block(nbytes), np.uint8)
+
+
 def zeros_on_line(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """Zeros, of which the system makes only the pages that are touched."""
     return on_line(np.zeros(math.prod(shape) * dtype.itemsize + LINE, np.uint8), shape, dtype)

@@ -42,6 +42,7 @@ from .c_values import (
     prepared,
     read_ports,
     shape_of,
+    spare,
     taking_prepared,
     to_array,
 )
@@ -421,7 +422,7 @@ class Context:
             return self.run_any(values, memory)
         found = caller.run(values)
         if type(found) is list:
-            return self.taken_from(caller, values, found) if caller.away else found
+            return self.taken_from(caller, values, found) if caller.left else found
         if found is not None:
             raise self.error(found)
         results = self.run_any(values)
@@ -473,6 +474,9 @@ class Context:
         """The shapes of inputs and of what followed from them."""
         self.given = given
         self.expected = [results[k].shape if k in self.foreseen else None for k in range(len(results))]
+        if self.caller is not None and self.foreseen:
+            sizes = [0 if shape is None else results[k].nbytes for k, shape in enumerate(self.expected)]
+            self.caller.expect(given, list(zip(self.expected, sizes)))
 
     def taken_from(self, caller: Any, values: Sequence[Any], results: list[Any]) -> list[Any]:
         """The results of a call in C, of which some are large."""
@@ -550,22 +554,21 @@ Caller: Any = _class_in_c()
 
 
 def _caller(context: int, library: _Library) -> Any:
-    """What makes the usual calls of a context in C, where all that the model takes and returns is arrays, and
-    no result is known to be large."""
+    """What makes the usual calls of a context in C, where all that the model takes and returns is arrays."""
     inputs, outputs = library.slots_in, library.slots_out
     formats = [slot.format() for slot in (*inputs, *outputs)]
     if Caller is None or None in formats or any(slot.rank < 0 for slot in inputs):
         return None
-    if any(slot.nbytes >= LARGE for slot in outputs):  # which `Spares` has memory for
-        return None
     return Caller(
         np.ndarray,
         np.empty,
+        spare,
         library.table.address,
         context,
         LARGE,
+        Spares.MOST,
         tuple((slot.numpy, slot.number, form, slot.rank) for slot, form in zip(inputs, formats)),
-        tuple((slot.numpy, slot.number, slot.shape) for slot in outputs),
+        tuple((slot.numpy, slot.number, slot.shape, slot.nbytes) for slot in outputs),
     )
 
 

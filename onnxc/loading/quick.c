@@ -18,6 +18,10 @@ _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "the sizes of a buffer are
 typedef struct {
     PyObject *type;     /* of the elements, as numpy has it */
     PyObject *shape;    /* of a result; None where only the run knows it */
+    PyObject *expected; /* the shape of one whose shape follows from those of inputs, for such as were last; or NULL */
+    Py_ssize_t bytes;   /* of a result of the known or expected shape */
+    PyObject *spares[2]; /* memory of the last large results, for the next when no array looks there any more */
+    Py_ssize_t room[2]; /* bytes of these */
     const char *format; /* of an input's elements in the buffer protocol */
     int32_t rank;       /* of an input */
 } Port;
@@ -25,7 +29,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     PyObject *arguments;           /* of `Caller`, which has all that is borrowed here */
-    PyObject *array_type, *empty;
+    PyObject *array_type, *empty, *block;
     const onnxc_model *model;
     onnxc_context *context;
     Py_ssize_t input_count, output_count;
@@ -34,7 +38,12 @@ typedef struct {
     Py_ssize_t results;  /* the address of those of the outputs */
     Py_buffer *views;    /* of the inputs of the call under way */
     Py_ssize_t large;    /* bytes from which on a result is not copied */
-    char away;           /* one was so large: what is in its place is None, and further calls are left to loader.py */
+    Py_ssize_t most;     /* bytes that may be kept for results */
+    Py_ssize_t kept;     /* bytes that are */
+    char away;           /* one was so large: unless results are expected, further calls are left to loader.py */
+    char left;           /* in the last call one was: what is in its place is None */
+    char expecting;      /* inputs had the shapes in `given`, for which results are expected */
+    int64_t *given;      /* the dimensions of all inputs, one after the other */
 } Caller;
 
 static const int64_t NO_DIMS[1];
@@ -65,11 +74,45 @@ static void release_views(const Caller *self, Py_ssize_t count)
     while (count-- > 0) PyBuffer_Release(&self->views[count]);
 }
 
+/* Memory for a result, an array of bytes: that of an earlier one at which no array looks any more, where it fits. The
+ * last two of an output are kept, as many bytes as may be. */
+static PyObject *memory(Caller *self, Port *port, Py_ssize_t bytes)
+{
+    for (int k = 0; k < 2; k++) {
+        PyObject *spare = port->spares[k];
+        if (spare == NULL || Py_REFCNT(spare) != 1 || port->room[k] < bytes || port->room[k] / 2 > bytes) continue;
+        Py_INCREF(spare);
+        return spare;
+    }
+    const Py_ssize_t room = bytes + bytes / 8; /* a decoder's results grow */
+    PyObject *made = PyObject_CallFunction(self->block, "n", room);
+    if (made == NULL) return NULL;
+    if (port->spares[0] != NULL) self->kept -= port->room[0];
+    Py_XDECREF(port->spares[0]);
+    port->spares[0] = port->spares[1];
+    port->room[0] = port->room[1];
+    port->spares[1] = NULL;
+    if (self->kept + room <= self->most) {
+        Py_INCREF(made);
+        port->spares[1] = made;
+        port->room[1] = room;
+        self->kept += room;
+    }
+    return made;
+}
+
 /* A new array of an output's type, to whose memory `value` points. */
-static PyObject *new_result(const Caller *self, const Port *port, PyObject *shape, onnxc_value *value)
+static PyObject *new_result(Caller *self, Port *port, PyObject *shape, Py_ssize_t bytes, onnxc_value *value)
 {
     Py_buffer view;
-    PyObject *array = PyObject_CallFunctionObjArgs(self->empty, shape, port->type, NULL);
+    PyObject *array;
+    if (bytes < self->large) array = PyObject_CallFunctionObjArgs(self->empty, shape, port->type, NULL);
+    else {
+        PyObject *place = memory(self, port, bytes);
+        if (place == NULL) return NULL;
+        array = PyObject_CallFunctionObjArgs(self->array_type, shape, port->type, place, NULL);
+        Py_DECREF(place);
+    }
     if (array == NULL) return NULL;
     if (PyObject_GetBuffer(array, &view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) != 0) {
         Py_DECREF(array);
@@ -82,7 +125,7 @@ static PyObject *new_result(const Caller *self, const Port *port, PyObject *shap
 }
 
 /* An array with a copy of what the library allocated. */
-static PyObject *copied(const Caller *self, const Port *port, const onnxc_value *value)
+static PyObject *copied(Caller *self, Port *port, const onnxc_value *value)
 {
     onnxc_value copy = *value;
     PyObject *array = NULL, *shape = PyTuple_New(value->rank);
@@ -90,22 +133,39 @@ static PyObject *copied(const Caller *self, const Port *port, const onnxc_value 
         PyObject *size = PyLong_FromLongLong(value->dims[axis]);
         if (size == NULL || PyTuple_SetItem(shape, axis, size) != 0) Py_CLEAR(shape);
     }
-    if (shape != NULL) array = new_result(self, port, shape, &copy);
+    if (shape != NULL) array = new_result(self, port, shape, (Py_ssize_t)value->bytes, &copy);
     if (array != NULL && value->bytes != 0) memcpy(copy.data, value->data, value->bytes);
     Py_XDECREF(shape);
     return array;
 }
 
 /* What the library allocated for an output: copied and released, or None in the place of what is large. */
-static PyObject *taken(Caller *self, const Port *port, onnxc_value *value)
+static PyObject *taken(Caller *self, Port *port, onnxc_value *value)
 {
     if (value->bytes >= (uint64_t)self->large) {
-        self->away = 1;
+        self->away = self->left = 1;
         Py_RETURN_NONE;
     }
     PyObject *array = copied(self, port, value);
     self->model->release(value);
     return array;
+}
+
+/* Whether the inputs have the shapes for which results are expected. */
+static int as_before(const Caller *self)
+{
+    const int64_t *given = self->given;
+    for (Py_ssize_t k = 0; k < self->input_count; given += self->ports[k++].rank)
+        if (memcmp(given, self->values[k].dims, (size_t)self->ports[k].rank * sizeof *given) != 0) return 0;
+    return 1;
+}
+
+/* Whether a result has the shape that was expected. */
+static int as_expected(const Port *port, const onnxc_value *value)
+{
+    for (int32_t axis = 0; axis < value->rank; axis++)
+        if (PyLong_AsLongLong(PyTuple_GetItem(port->expected, axis)) != value->dims[axis]) return 0;
+    return PyTuple_Size(port->expected) == value->rank;
 }
 
 PyDoc_STRVAR(RUN, "run(values)\n--\n\n"
@@ -115,21 +175,28 @@ PyDoc_STRVAR(RUN, "run(values)\n--\n\n"
 static PyObject *run(Caller *self, PyObject *given)
 {
     const Py_ssize_t inputs = self->input_count, outputs = self->output_count;
-    const Port *ports = self->ports + inputs;
+    Port *ports = self->ports + inputs;
     onnxc_value *results = self->values + inputs;
     const int list = PyList_Check(given), tuple = PyTuple_Check(given);
-    if (self->away || (list ? PyList_Size(given) : tuple ? PyTuple_Size(given) : -1) != inputs) Py_RETURN_NONE;
+    if ((self->away && !self->expecting) || (list ? PyList_Size(given) : tuple ? PyTuple_Size(given) : -1) != inputs) Py_RETURN_NONE;
     for (Py_ssize_t k = 0; k < inputs; k++) {
         if (lend(self, list ? PyList_GetItem(given, k) : PyTuple_GetItem(given, k), k)) continue;
         release_views(self, k);
         Py_RETURN_NONE;
     }
+    const int expecting = self->expecting && as_before(self);
+    if (self->away && !expecting) {
+        release_views(self, inputs);
+        Py_RETURN_NONE;
+    }
+    self->left = 0;
     PyObject *made = PyList_New(outputs);
     for (Py_ssize_t k = 0; made != NULL && k < outputs; k++) {
+        PyObject *shape = ports[k].shape != Py_None ? ports[k].shape : expecting ? ports[k].expected : NULL;
         results[k].data = results[k].object = NULL;
         results[k].capacity = 0;
-        if (ports[k].shape == Py_None) continue;
-        PyObject *array = new_result(self, &ports[k], ports[k].shape, &results[k]);
+        if (shape == NULL) continue;
+        PyObject *array = new_result(self, &ports[k], shape, ports[k].bytes, &results[k]);
         if (array == NULL || PyList_SetItem(made, k, array) != 0) Py_CLEAR(made);
     }
     if (made == NULL) {
@@ -143,39 +210,76 @@ static PyObject *run(Caller *self, PyObject *given)
     release_views(self, inputs);
     if (status != ONNXC_OK) {
         Py_DECREF(made);
-        return PyLong_FromLong(status);
+        if (status != ONNXC_BUFFER_TOO_SMALL || !expecting) return PyLong_FromLong(status);
+        self->expecting = 0; /* no size of an input says how large it is */
+        Py_RETURN_NONE;
     }
     for (Py_ssize_t k = 0; k < outputs; k++) {
-        if (ports[k].shape != Py_None) continue;
+        const int lent = expecting && ports[k].expected != NULL;
+        if (ports[k].shape != Py_None || (lent && as_expected(&ports[k], &results[k]))) continue;
         if (made == NULL) { /* no memory for an earlier one */
-            self->model->release(&results[k]);
+            if (!lent) self->model->release(&results[k]);
             continue;
         }
-        PyObject *array = taken(self, &ports[k], &results[k]);
+        PyObject *array = lent ? copied(self, &ports[k], &results[k]) : taken(self, &ports[k], &results[k]);
         if (array == NULL || PyList_SetItem(made, k, array) != 0) Py_CLEAR(made);
     }
     return made;
 }
 
-/* Takes over what (type, number of the type, format, rank) or (type, number, shape) tell of a port. */
+/* Takes over what (type, number of the type, format, rank) or (type, number, shape, bytes) tell of a port. */
 static int declare(Caller *self, PyObject *described, Py_ssize_t number, int is_input)
 {
     Port *port = &self->ports[number];
     onnxc_value *value = &self->values[number];
     value->struct_size = sizeof *value;
     value->kind = ONNXC_TENSOR;
-    if (!is_input) return PyArg_ParseTuple(described, "OiO", &port->type, &value->dtype, &port->shape);
+    if (!is_input)
+        return PyArg_ParseTuple(described, "OiOn", &port->type, &value->dtype, &port->shape, &port->bytes);
     const int understood =
         PyArg_ParseTuple(described, "Oisi", &port->type, &value->dtype, &port->format, &port->rank);
     value->rank = port->rank;
     return understood;
 }
 
-PyDoc_STRVAR(CALLER, "Caller(array_type, empty, model, context, large, inputs, outputs)\n--\n\n"
-                     "Calls of one context, by one caller at a time.\n\n"
-                     "empty: makes an array of a shape and type. model, context: addresses. large: bytes from which\n"
-                     "on a result is not copied. inputs: (type, number, format, rank) of each. outputs: (type, number,\n"
-                     "shape or None) of each.");
+PyDoc_STRVAR(EXPECT, "expect(shapes, results)\n--\n\n"
+                     "For inputs of these shapes, a list of tuples, results are of those: (shape or None, bytes) of each.");
+
+static PyObject *expect(Caller *self, PyObject *arguments)
+{
+    PyObject *shapes, *results;
+    self->expecting = 0;
+    if (!PyArg_ParseTuple(arguments, "O!O!", &PyList_Type, &shapes, &PyList_Type, &results)) return NULL;
+    int64_t *given = self->given;
+    for (Py_ssize_t k = 0; k < self->input_count; k++) {
+        PyObject *shape = PyList_GetItem(shapes, k);
+        if (shape == NULL || !PyTuple_Check(shape) || PyTuple_Size(shape) != self->ports[k].rank) Py_RETURN_NONE;
+        for (int32_t axis = 0; axis < self->ports[k].rank; axis++)
+            *given++ = PyLong_AsLongLong(PyTuple_GetItem(shape, axis));
+    }
+    for (Py_ssize_t k = 0; k < self->output_count; k++) {
+        Port *port = &self->ports[self->input_count + k];
+        PyObject *shape;
+        Py_ssize_t bytes;
+        if (!PyArg_ParseTuple(PyList_GetItem(results, k), "On", &shape, &bytes)) return NULL;
+        Py_CLEAR(port->expected);
+        if (port->shape != Py_None || !PyTuple_Check(shape)) continue;
+        Py_INCREF(shape);
+        port->expected = shape;
+        port->bytes = bytes;
+    }
+    self->expecting = PyErr_Occurred() == NULL;
+    if (!self->expecting) return NULL;
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(CALLER,
+             "Caller(array_type, empty, block, model, context, large, most, inputs, outputs)\n--\n\n"
+             "Calls of one context, by one caller at a time.\n\n"
+             "empty: makes an array of a shape and type; block: an array of so many bytes, from a line of the cache\n"
+             "on. model, context: addresses. large: bytes from which on a result is in such an array, of which `most`\n"
+             "bytes are kept. inputs: (type, number, format, rank) of each. outputs: (type, number, shape or None,\n"
+             "bytes) of each.");
 
 static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(keywords))
 {
@@ -183,8 +287,8 @@ static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUS
     PyObject *inputs, *outputs;
     Py_ssize_t model, context;
     if (self == NULL) return NULL;
-    if (!PyArg_ParseTuple(arguments, "OOnnnO!O!", &self->array_type, &self->empty, &model, &context, &self->large,
-                          &PyTuple_Type, &inputs, &PyTuple_Type, &outputs)) {
+    if (!PyArg_ParseTuple(arguments, "OOOnnnnO!O!", &self->array_type, &self->empty, &self->block, &model, &context,
+                          &self->large, &self->most, &PyTuple_Type, &inputs, &PyTuple_Type, &outputs)) {
         Py_DECREF(self);
         return NULL;
     }
@@ -212,6 +316,13 @@ static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUS
             return NULL;
         }
     }
+    Py_ssize_t axes = 1;
+    for (Py_ssize_t k = 0; k < self->input_count; k++) axes += self->ports[k].rank;
+    self->given = PyMem_Calloc((size_t)axes, sizeof *self->given);
+    if (self->given == NULL) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
     return (PyObject *)self;
 }
 
@@ -219,6 +330,12 @@ static void destroy(Caller *self)
 {
     PyTypeObject *type = Py_TYPE((PyObject *)self);
     Py_XDECREF(self->arguments);
+    for (Py_ssize_t k = 0; self->ports != NULL && k < self->input_count + self->output_count; k++) {
+        Py_XDECREF(self->ports[k].expected);
+        Py_XDECREF(self->ports[k].spares[0]);
+        Py_XDECREF(self->ports[k].spares[1]);
+    }
+    PyMem_Free(self->given);
     PyMem_Free(self->ports);
     PyMem_Free(self->values);
     PyMem_Free(self->views);
@@ -226,8 +343,11 @@ static void destroy(Caller *self)
     Py_DECREF(type);
 }
 
-static PyMethodDef METHODS[] = {{"run", (PyCFunction)run, METH_O, RUN}, {NULL, NULL, 0, NULL}};
+static PyMethodDef METHODS[] = {{"run", (PyCFunction)run, METH_O, RUN},
+                                {"expect", (PyCFunction)expect, METH_VARARGS, EXPECT},
+                                {NULL, NULL, 0, NULL}};
 static PyMemberDef MEMBERS[] = {{"away", T_BOOL, offsetof(Caller, away), 0, "whether calls are left to others"},
+                                {"left", T_BOOL, offsetof(Caller, left), READONLY, "whether a result is None"},
                                 {"results", T_PYSSIZET, offsetof(Caller, results), READONLY, "an address"},
                                 {NULL, 0, 0, 0, NULL}};
 static PyType_Slot SLOTS[] = {{Py_tp_doc, (void *)CALLER},   {Py_tp_new, make},       {Py_tp_dealloc, destroy},

@@ -166,20 +166,48 @@ def test_a_run_that_fails_tells_why_and_the_next_one_succeeds(load):
     assert left == []
 
 
-def test_large_results_of_open_sizes_are_left_to_python_while_they_are_large(load):
+def test_large_results_of_open_sizes_are_left_to_python_where_sizes_change(load):
     open_model, left = load
     large = LARGE // 12
     with open_model("open") as model:
-        for n in (1, large, large, large, 1, 1, 1, large):
+        for n in (1, large, large, large, 1, 1, 1, large, large + 1, large + 1):
             y, z = model(rows(n))
             np.testing.assert_array_equal(y, np.concatenate([rows(n), rows(n)]))
             np.testing.assert_array_equal(z, rows(n).T)
-    assert [len(values[0]) for values in left] == [large, large, 1]  # C hands the first over and stays away
+    assert [len(values[0]) for values in left] == [1, large + 1]  # C hands the first over and knows them then
 
 
-def test_large_results_of_fixed_size_are_never_copied(load):
-    with load[0]("large") as model:
-        assert caller_of(model) is None
+def test_large_results_whose_sizes_are_data_have_these(load):
+    open_model, left = load
+    x, c = np.arange(2 * LARGE, dtype=np.float32), np.ones(2 * LARGE, bool)
+    with open_model("data") as model:
+        for count in (2 * LARGE, LARGE, LARGE, 3):
+            c[count:] = False
+            np.testing.assert_array_equal(model(x, c), x[:count])
+    assert left
+
+
+@pytest.mark.parametrize("name", ["large", "open"])
+def test_memory_of_large_results_is_given_again_when_nobody_looks_at_it(load, name):
+    x = rows(LARGE // 3 + 1).ravel()[:LARGE] if name == "large" else rows(LARGE)
+    with load[0](name) as model:
+
+        def last():
+            return model.run(None, {"x": x})[-1]
+
+        for _ in range(2):
+            last()  # until its size is known
+        first = last()
+        place, part = first.ctypes.data, first[..., 1:]
+        expected = part.copy()
+        del first
+        second = last()
+        assert second.ctypes.data != place and not np.shares_memory(second, part)
+        second[...] = 0
+        np.testing.assert_array_equal(part, expected)
+        del part
+        assert place in {last().ctypes.data for _ in range(2)}
+        assert place % 64 == second.ctypes.data % 64 == 0
 
 
 def test_results_are_their_owners_alone(load):
