@@ -2,9 +2,10 @@
 the last may be missing.
 
     x ─ expand ─▶ the rows that a band's windows cover ─ slide ─▶ its rows ─ project ─▶ rows of the result
-A part is a band of `rows` rows of the result in all channels. Images between are as high as a band and lie in
-scratch memory, where the second-level cache keeps them. A band that follows another keeps the expanded rows
-that the windows of both cover; the first one of a call computes them all, with the same bits.
+A band is `rows` rows of the result in all channels, a part no more of them than a strip has: a thread goes
+through those of its parts band by band. Images between are as high as a band and lie in scratch memory, where
+the second-level cache keeps them. A band that follows another keeps the expanded rows that the windows of
+both cover; the first one of a call computes them all, with the same bits.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ..kernel import Choice, Code, Kernel, KernelFunction, KernelText, Offer, of
 from ..text.memory import clear_bytes, copy_bytes
 from ..tiles.blocked import Image, Window, clear_border, displaced, image_of, without_halo
 from ..tiles.blocked_epilogue import Epilogue
+from ..tiles.lines import Lines, joined
 from ..tiles.panels import PanelTiling, widest
 from . import conv, depthwise
 from .conv import ConvPlan, emit_panel, emit_tiles, kinds_of, tile_shape
@@ -180,9 +182,11 @@ class BandPlan:
     project: ConvPlan | None
 
     @property
-    def bands(self) -> Dimension:
-        """Of an image."""
-        return dims.ceil_divide(self.height, self.rows)
+    def parts(self) -> Lines:
+        """Of an image: strips, unless these have fewer pixels than a tile of the projection."""
+        strip, least = self.slide.rows, 1 if self.project is None else self.project.widths[-1]
+        narrow = least > 1 and strip * dims.number(self.slide.out.width) < least
+        return Lines(self.height, self.rows if narrow else strip)
 
     @property
     def x(self) -> Image:
@@ -245,11 +249,13 @@ def _pointwise(
 def emit(node: Node[Fused], choice: Choice[Bands], target: Target) -> Code:
     plan = plan_of(node, choice, target)
     k = KernelText(target)
-    with k.entry() as f, f.loop("%first", "%last") as part:
-        n, band = f.divide(part.index, f.size(plan.bands))
-        fresh = f.binary("or", f.compare("eq", part.index, "%first"), f.compare("eq", band, 0), "i1")
-        first = f.mul(band, plan.rows)
-        lines = first, f.minimum(f.add(first, plan.rows), f.size(plan.height))
+    with (
+        k.entry() as f,
+        joined(f, plan.parts, "%first", "%last", plan.x.batch) as (n, (top, bottom)),
+        f.loop(top, bottom, plan.rows) as band,
+    ):
+        fresh = f.compare("eq", band.index, top)
+        lines = band.index, f.minimum(f.add(band.index, plan.rows), bottom)
         image = f.offset(f.input(0), f.mul(n, f.size(plan.x.image)))
         if plan.expand is not None:
             image = _expand(f, plan, plan.expand, image, n, fresh, lines)
@@ -262,7 +268,7 @@ def emit(node: Node[Fused], choice: Choice[Bands], target: Target) -> Code:
     emit_strip(k, plan.slide, FloatStrip)
     batch = plan.x.batch
     work = costs.work(choice.cost, batch * plan.height * plan.slide.out.width)
-    return single(k.step(batch * plan.bands, work, plan.scratch))
+    return single(k.step(batch * plan.parts.count, work, plan.scratch))
 
 
 def _expand(

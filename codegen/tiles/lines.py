@@ -41,6 +41,21 @@ def cut_lines(length: Dimension, step: int, planes: Dimension, nanoseconds: floa
 
 
 @contextmanager
+def joined(
+    f: KernelFunction, lines: Lines, first: str, last: str, batch: Dimension
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Goes through chunks first..last-1, at least one, which are numbered by image and chunk: the body is
+    written for (n, lines), all of an image together."""
+    count = f.size(lines.count)
+    beyond = f.add(f.divide(f.sub(last, 1), count)[0], 1)
+    with f.loop(f.divide(first, count)[0], beyond) as image:
+        before = f.mul(image.index, count)
+        top, bottom = f.maximum(f.sub(first, before), 0), f.minimum(f.sub(last, before), count)
+        n = image.index if batch != 1 else "0"
+        yield n, (lines.at(f, top)[0], lines.at(f, f.sub(bottom, 1))[1])
+
+
+@contextmanager
 def shared_lines(
     f: KernelFunction, lines: Lines, planes: int, batch: Dimension
 ) -> Iterator[tuple[str, str, tuple[str, str]]]:
@@ -48,7 +63,6 @@ def shared_lines(
     lines to itself, in all planes but at its ends, and reads what it wrote itself in the step before. The
     body is written for (n, plane, lines): whole chunks together, plane by plane, as if there were none."""
     (low, begin), (high, end) = f.divide("%first", planes), f.divide("%last", planes)
-    count = f.size(lines.count)
     started, ended, same = f.compare("ne", begin, 0), f.compare("ne", end, 0), f.compare("eq", low, high)
     whole = f.add(low, f.cast("zext", started, "i64"))  # the first chunk in all planes
     alone = f.binary("and", started, same, "i1")  # planes of a single chunk, which begin and end in it
@@ -60,11 +74,9 @@ def shared_lines(
         from_ = f.select(head, "i64", begin, "0")
         ends = f.binary("or", tail, f.binary("and", head, same, "i1"), "i1")
         to = f.select(ends, "i64", end, str(planes))
-        with f.when(f.compare("slt", first, last)):
-            beyond = f.add(f.divide(f.sub(last, 1), count)[0], 1)
-            with f.loop(f.divide(first, count)[0], beyond) as image, f.loop(from_, to) as plane:
-                before = f.mul(image.index, count)
-                top = f.maximum(f.sub(first, before), 0)
-                bottom = f.minimum(f.sub(last, before), count)
-                here = lines.at(f, top)[0], lines.at(f, f.sub(bottom, 1))[1]
-                yield image.index if batch != 1 else "0", plane.index, here
+        with (
+            f.when(f.compare("slt", first, last)),
+            joined(f, lines, first, last, batch) as (n, here),
+            f.loop(from_, to) as plane,
+        ):
+            yield n, plane.index, here

@@ -1,14 +1,26 @@
 """Groups of a depthwise convolution and the 1x1 ones around it, band by band, against the interpreter."""
 
+import numpy as np
 import pytest
 from support import harness
-from support.blocked_cases import Case, bias, check, convolution, random, relu_of_bias, symbols
+from support.blocked_cases import (
+    Case,
+    bias,
+    check,
+    choices,
+    convolution,
+    laid_out,
+    random,
+    relu_of_bias,
+    symbols,
+)
 
 from onnxc.codegen.costs import Estimate
 from onnxc.codegen.kernels import conv_bands
 from onnxc.ir.expr import input_
 from onnxc.ir.graph import Graph, TensorType, Value, make_node
 from onnxc.ir.ops import Fused
+from onnxc.target import LEVELS
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
@@ -116,6 +128,27 @@ def test_symbolic_images(target, size, high):
     for symbolic in (symbols("n", 8, "h", "w"), symbols(2, 8, "h", size[1]), symbols(2, 8, size[0], "w")):
         case = group((2, 8, *size), 16, out=16, pads=1, symbolic=symbolic)
         check(case, conv_bands, target)
+
+
+@pytest.mark.parametrize("width, parts", [(14, 6), (3, 2)])
+def test_parts_are_strips_unless_these_are_narrower_than_tiles(width, parts, high):
+    high(6)
+    case = group((1, 16, 12, width), 16, out=32, expand=False, pads=1)
+    node, (choice, *_) = choices(case, conv_bands, LEVELS["x86-64-v4"])
+    assert choice.kernel.emit(laid_out(node, choice), choice, LEVELS["x86-64-v4"]).steps[0].parts == parts
+
+
+@TARGETS
+@pytest.mark.parametrize("width", [3, 14])
+def test_any_cut_gives_the_same(target, width, high):
+    high(6)
+    case = group((2, 16, 12, width), 24, out=32, pads=1)
+    node, (choice, *_) = choices(case, conv_bands, target)
+    whole, *cuts = (
+        harness.run_choice(laid_out(node, choice), choice, case.arrays, target, split=split)[0][0]
+        for split in (1, 2, 5, 100)
+    )
+    assert all(np.array_equal(whole, cut) for cut in cuts)
 
 
 def test_a_group_that_gains_nothing_is_left_to_others(monkeypatch):
