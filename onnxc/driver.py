@@ -72,6 +72,7 @@ from .passes import (
     shorten_epilogues,
     sink_reshapes,
     slice_early,
+    split_batches,
     store_unsigned,
     store_wide,
     unfold_transposed,
@@ -116,6 +117,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         eliminate_common.eliminate_common,
         fold_pads.fold_pads,
         merge_movement.merge_movement,  # a Transpose there and back is none, and nobody absorbs one of them
+        split_batches.split_batches,
         absorb_transposes.absorb_transposes,
         lift_reshapes.lift_reshapes,  # between scores and what is added to them
         slice_early.slice_early,

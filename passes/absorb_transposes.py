@@ -5,9 +5,10 @@ contract(transpose(%x) perm=(0, 2, 1, 3), %y) "bhqd", "bhdk" -> "bhqk"
 
 Kernels read operands by strides, so that the heads of an attention are never moved. A Transpose is found
 behind a Map of one operand too, and a Reshape that only adds or drops axes of size 1 is a change of labels as
-well. One that cuts the rows of a product into short pieces, as windows of an image are, stays. A result is
-permuted in place only where its innermost axis stays, since kernels write along it, and with it as many
-columns side by side as a vector holds, or all of them. An Attention names its axes too.
+well, as is a Broadcast of many constant rows along an axis of the other operand. One that cuts the rows of a
+product into short pieces, as windows of an image are, stays. A result is permuted in place only where its
+innermost axis stays, since kernels write along it, and with it as many columns side by side as a vector
+holds, or all of them. An Attention names its axes too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from string import ascii_letters
 from ..ir import dims
 from ..ir.expr import contains
 from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Attention, Contract, Map, Reshape, Transpose
+from ..ir.ops import Attention, Broadcast, Contract, Map, Reshape, Transpose
 from ..ir.regions import everywhere
 from ..records import dataclass
 
@@ -83,6 +84,11 @@ def _moved_back(rewriter: Rewriter, side: _Side, other: _Side, out: str) -> _Sid
                 side = _Side(labels, node.inputs[0])
                 if set(labels) <= set(other.labels + out + found.labels):
                     found = side
+            case Broadcast():
+                labels = _repeated_labels(side, node.inputs[0], other, out)
+                if labels is None:
+                    break
+                found = side = _Side(labels, node.inputs[0])
             case Map() if rewriter.readers[side.value] == 1 and _maps_transposed(node):
                 transpose = node.inputs[0].node
                 before = _Side(_before(side.labels, transpose.op.perm), transpose.inputs[0])
@@ -152,6 +158,25 @@ def _unit_labels(side: _Side, source: Value, other: _Side, out: str) -> str | No
     fresh = [c for c in ascii_letters if c not in side.labels + other.labels + out]
     spare = iter([*shared, *units, *fresh])
     return "".join(next(spare) if d == 1 else next(named) for d in source.shape)
+
+
+def _repeated_labels(side: _Side, source: Value, other: _Side, out: str) -> str | None:
+    """The labels of a constant of which an operand is a Broadcast along axes that the result has of the other
+    operand too. One of few rows may be the queries of an attention, which has one batch."""
+    if source.constant is None or _rows(side, other, out) < FEW_ROWS:
+        return None
+    others = dict(zip(other.labels, other.value.shape))
+    fresh = (c for c in ascii_letters if c not in side.labels + other.labels + out)
+    new = side.value.rank - source.rank
+    labels = ""
+    for label, size, before in zip(side.labels, side.value.shape, (None,) * new + source.shape):
+        if before is not None and dims.equal(before, size):
+            labels += label
+        elif label not in out or label not in others or not dims.equal(others[label], size):
+            return None
+        elif before is not None:
+            labels += next(fresh)
+    return labels
 
 
 def _writes_so(value: Value, perm: tuple[int, ...]) -> bool:

@@ -6,6 +6,7 @@ reshape(contract(%x, %w) mk, kn -> mn) shape=(a, b, n)           →   contract(
 reshape(map(reshape(%x), %bias: [n])) shape=(a, b, n)            →   map(%x, %bias)
 reshape(map(reshape(%x), %mask: [1, b, n])) shape=(b, n)         →   map(%x, reshape(%mask) shape=(b, n))
 reshape(map(%x)) of an input %x                                  →   map(reshape(%x))
+reshape(map(reshape(contract(..)), %x))                          →   map(contract(..), reshape(%x))
 
 Exporters flatten what they multiply and shape the product back. Without the two, what follows is of the
 product's shape and becomes its epilogue. A Reshape of a Map stays where it is unless it ends in one of these.
@@ -50,8 +51,14 @@ class _Lift:
     def __init__(self, rewriter: Rewriter):
         self.rewriter = rewriter
 
-    def reshaped(self, value: Value, shape: Shape, depth: int = DEPTH) -> Value | None:
-        """value under another shape without a Reshape of value itself; None where that cannot be."""
+    def reshaped(self, value: Value, shape: Shape, depth: int = DEPTH, anyhow: bool = False) -> Value | None:
+        """value under another shape without a Reshape of value itself; where that cannot be, one of it
+        `anyhow`, or None."""
+        found = self._without(value, shape, depth, anyhow)
+        node = value.producer
+        return self._add(Reshape(shape), [value], node) if found is None and anyhow and node else found
+
+    def _without(self, value: Value, shape: Shape, depth: int, anyhow: bool) -> Value | None:
         node = value.producer
         if value.shape == shape:
             return value
@@ -70,7 +77,7 @@ class _Lift:
             case Contract():
                 return self._contract(node, shape)
             case Map(shape=None) if depth > 0:
-                return self._map(node, shape, depth - 1)
+                return self._map(node, shape, depth - 1, anyhow)
         return None
 
     def _contract(self, node: Node, shape: Shape) -> Value | None:
@@ -86,7 +93,7 @@ class _Lift:
         x = self.reshaped(x, split.shape) or self._add(split, (x,), node)
         return self._add(replace(op, lhs=fresh + op.lhs, out=fresh + op.out), (x, *others), node)
 
-    def _map(self, node: Node, shape: Shape, depth: int) -> Value | None:
+    def _map(self, node: Node, shape: Shape, depth: int, anyhow: bool) -> Value | None:
         """The Map over operands of another shape, if those that have its shape can be had so and all others
         lie along axes that stay. Operands none of which has its shape would not make the other."""
         old = node.outputs[0].shape
@@ -98,7 +105,10 @@ class _Lift:
         if len(node.inputs) == 1 and node.inputs[0].producer is None and node.inputs[0].constant is None:
             found: list[Value | None] = [self._add(Reshape(shape), node.inputs, node)]  # nobody made it so
         else:
-            found = [self.reshaped(v, shape, depth) if v.shape == old else v for v in node.inputs]
+            mine = [v.shape == old for v in node.inputs]
+            found = [self.reshaped(v, shape, depth, anyhow) if m else v for v, m in zip(node.inputs, mine)]
+            if not anyhow and any(m and _is_product(v) for v, m in zip(found, mine)):
+                found = [self.reshaped(v, shape, depth, True) if m else v for v, m in zip(node.inputs, mine)]
         operands = [v for v in found if v is not None]
         if contains(node.op.body, "index") or len(operands) < len(found):
             return None
@@ -122,3 +132,7 @@ class _Lift:
         (output,) = self.rewriter.add(op, inputs, node.origin)
         self.rewriter.readers[output] = 1
         return output
+
+
+def _is_product(value: Value | None) -> bool:
+    return value is not None and value.producer is not None and isinstance(value.producer.op, Contract)

@@ -1,5 +1,6 @@
 """absorb_transposes: contractions read and write transposed tensors in place."""
 
+import numpy as np
 import pytest
 from support.pass_text import agrees, becomes, clean, ops, stays
 
@@ -323,3 +324,25 @@ def windows(size):
 def test_rows_are_not_cut_into_short_pieces():
     stays(clean(absorb_transposes), windows(7))
     assert ops(clean(absorb_transposes)(parse(windows(40)))) == ["Contract"]
+
+
+REPEATED = """graph g(%x: float32[b, 2, m, 8]) {
+    %0 = constant float32[1, 2, ROWS, 8] #0
+    %1 = broadcast(%0) shape=(b, 2, ROWS, 8)
+    %2 = transpose(%1) perm=(0, 1, 3, 2)
+    %3 = contract(%x, %2) lhs=bhmk rhs=bhkn out=bhmn accumulate=float32
+    return %3
+}"""
+
+
+def test_many_constant_rows_need_not_be_repeated():
+    constants = {"0": np.zeros((1, 2, 64, 8), np.float32)}
+    found = clean(absorb_transposes)(parse(REPEATED.replace("ROWS", "64"), constants))
+    assert ops(found) == ["Contract"]
+    assert (found.nodes[0].op.lhs, found.nodes[0].op.rhs) == ("bhmk", "ahnk")
+
+
+def test_few_constant_rows_stay_queries_of_each_batch():
+    constants = {"0": np.zeros((1, 2, 4, 8), np.float32)}
+    found = clean(absorb_transposes)(parse(REPEATED.replace("ROWS", "4"), constants))
+    assert ops(found) == ["Broadcast", "Contract"]

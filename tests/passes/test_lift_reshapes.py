@@ -3,6 +3,7 @@
 import pytest
 from support.pass_text import agrees, becomes, clean, ops, stays
 
+from onnxc.ir.text_parser import parse
 from onnxc.passes.lift_reshapes import DEPTH, lift_reshapes
 
 
@@ -298,3 +299,26 @@ def test_a_shape_that_only_all_operands_together_make_stays():
         return %2
     }""",
     )
+
+
+SUM = """graph g(%x: float32[b, 2, s, 4], %y: float32[b, 2, 4, s], %z: float32[2*b, 9, s],
+        %i: int64[2*b, s, s]) {
+    %0 = contract(%x, %y) lhs=ahmk rhs=ahkn out=ahmn accumulate=float32
+    %1 = reshape(%0) shape=(2*b, s, s)
+    %2 = gather(%z, %i) form=elements axis=1
+    %3 = map(%2) { exp($0) }
+    %4 = map(%1, %3) { add($0, $1) }
+    %5 = reshape(%4) shape=(b, 2, s, s)
+    return %5
+}"""
+
+
+def test_a_sum_with_a_product_takes_the_products_shape():
+    found = clean(lift_reshapes)(parse(SUM))
+    assert ops(found) == ["Contract", "Gather", "Reshape", "Map", "Map"]
+
+
+def test_a_sum_without_a_product_keeps_its_shape():
+    product = "contract(%x, %y) lhs=ahmk rhs=ahkn out=ahmn accumulate=float32"
+    text = SUM.replace(product, "concat(%x, %y) axis=0").replace("b, 2, s, 4", "a, 2, s, s")
+    stays(clean(lift_reshapes), text.replace("b, 2, 4, s", "b-a, 2, s, s"))
