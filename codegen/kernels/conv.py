@@ -9,7 +9,8 @@ processor's dot products: padding then is the zero point, and what that adds is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import ClassVar, TypeGuard
 
@@ -281,6 +282,7 @@ class ConvPlan:
     kept: bool = False  # whether scratch holds all panels then, for all lines
     name: str = "tile"
     apart: int = 0
+    slice: int | None = None  # blocks of input channels that all tiles of some lines add before the next
 
     @property
     def panels(self) -> int:
@@ -347,6 +349,23 @@ class ConvPlan:
     def place_words(self, f: KernelFunction, y: str, x: str, width: int) -> list[str]:
         """The arguments behind those, of a tile at (y, x)."""
         return []
+
+    @contextmanager
+    def slices(
+        self, f: KernelFunction, panels: Panels, lines: tuple[str, str]
+    ) -> Iterator[tuple[tuple[str, str], Callable[[str, str, int], list[str]]]]:
+        """Around the tiles of a panel: the lines that they have, and what gives the further arguments of one
+        from its row, its column and its width."""
+        yield lines, lambda y, x, width: []
+
+    def unfinished(self, f: KernelFunction, tile: Tile, sums: list[str]) -> AbstractContextManager[None]:
+        """Around what becomes of sums that are whole."""
+        return nullcontext()
+
+    @property
+    def sums_bytes(self) -> Dimension:
+        """What sums that are not whole take of scratch."""
+        return 64
 
     def first_block(self, f: KernelFunction, panels: Panels, panel: str) -> str:
         """Of the output channels of the panel-th panel of its kind."""
@@ -527,7 +546,10 @@ def partition(plan: ConvPlan, target: Target, cost: Estimate) -> tuple[Lines, bo
 
 def shares_lines(plan: ConvPlan, target: Target) -> bool:
     """Whether threads share the lines of an image that the cache holds rather than the panels: each reads all
-    weights then, which are no more than image and result, and what it wrote itself in the step before."""
+    weights then, which are no more than image and result, and what it wrote itself in the step before. So do
+    they where channels are summed up slice by slice, whose weights are the more often read from the cache."""
+    if plan.slice is not None:
+        return True
     total, half = dims.typical(plan.x.image), target.facts.level2_bytes // 2
     return total <= half and plan.weight_bytes <= total + dims.typical(plan.out.image)
 
@@ -596,7 +618,7 @@ def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:
                 panel(n, number, lines.at(f, chunk), new)
     emit_tiles(k, plan)
     work = costs.work(cost, plan.out.batch * plan.out.height * plan.out.width)
-    scratch = decoded_bytes(plan) if plan.decoded else 64
+    scratch = decoded_bytes(plan) if plan.decoded else plan.sums_bytes
     return single(k.step(plan.out.batch * plan.panels * lines.count, work, scratch), over=plan.over)
 
 
@@ -665,6 +687,7 @@ def _emit_panel(
                 f"ptr {f.offset(row, f.mul(x, column_step))}",
                 *weights,
                 *plan.place_words(f, y, x, width),
+                *slice_words(y, x, width),
                 *plan.ahead_words(f, kind, panel, y, x, width),
                 f"ptr {out.address(f, image, 0, block, y, x)}",
                 *plan.epilogue.arguments(f, n, block, y, x),
@@ -673,11 +696,12 @@ def _emit_panel(
 
         cover(f, start, stop, plan.widths, tile, plan.times(f.target, kind))
 
-    if plan.single_row:
-        line("0", *lines)
-    else:
-        with f.loop(*lines, plan.rows) as rows:
-            line(rows.index, "0", f.size(out.width))
+    with plan.slices(f, kind, lines) as (here, slice_words):
+        if plan.single_row:
+            line("0", *here)
+        else:
+            with f.loop(*here, plan.rows) as rows:
+                line(rows.index, "0", f.size(out.width))
 
 
 def emit_tiles(k: KernelText, plan: ConvPlan) -> None:
@@ -706,9 +730,10 @@ def _emit_tile(k: KernelText, plan: ConvPlan, kind: Panels, width: int) -> None:
         ]
         sums = plan.accumulate(f, tile, start * len(pixels), displacements, panel)
         done = Finish(epilogue, f, plan.out, kind.vectors, (plan.rows, width))
-        for p, (y, x) in enumerate(pixels):
-            for j in range(kind.vectors):
-                total = sums[p * kind.vectors + j]
-                done.put(gathered(f, plan.dtype, total, kind.lanes, block, kind.abreast), j, y, x)
-        done.rework((0, plan.rows), (0, width))
+        with plan.unfinished(f, tile, sums):
+            for p, (y, x) in enumerate(pixels):
+                for j in range(kind.vectors):
+                    total = sums[p * kind.vectors + j]
+                    done.put(gathered(f, plan.dtype, total, kind.lanes, block, kind.abreast), j, y, x)
+            done.rework((0, plan.rows), (0, width))
         f.statement("ret void")

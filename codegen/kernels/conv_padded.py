@@ -2,16 +2,18 @@
 
     tile: rows x columns pixels, over those rows and columns of taps that reach the image from any of them
 All else is as in `conv.py`. Tiles are as small as that pays, and the image's border is only as wide as a tile
-reaches over its edge. Sizes may be open: a tile finds its taps from where it lies.
+reaches over its edge. Sizes may be open: a tile finds its taps from where it lies. Where a panel's weights
+would leave the second-level cache, all tiles of a part add up some channels before the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import field, fields
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import field, fields, replace
 from typing import ClassVar, TypeGuard
 
-from ...ir import dims
+from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node
 from ...ir.ops import Conv
@@ -22,7 +24,7 @@ from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, Offer
 from ..tiles.blocked import halo_layout, reckoned, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, packed_operands
-from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add
+from ..tiles.microkernel import Tile, fixed_rows, load_tile, most_rows, multiply_add, store_tile
 from ..tiles.panel import Panel
 from ..tiles.panels import Panels, PanelTiling, panel_tilings, panels_of
 from . import conv
@@ -188,16 +190,19 @@ def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constan
 
 @dataclass(frozen=True)
 class PaddedPlan(ConvPlan):
-    """A plan whose tiles are told how far their group's channels are from the first, and which taps they use:
-    rows %top..%bottom-1, columns %left..%right-1."""
+    """A plan whose tiles are told how far their group's channels are from the first, which taps they use
+    (rows %top to %bottom, columns %left to %right), and which blocks of channels they add, %first to %behind,
+    to the %sums of those before."""
 
     axes: tuple[Taps, Taps] = field(kw_only=True)
     groups: int = field(kw_only=True)
+    level2_bytes: int = field(kw_only=True)
 
     panel_parameters: ClassVar[tuple[str, ...]] = (
         "ptr noalias %b",
         "i64 %group",
         *(f"i64 {name}" for name in ("%top", "%bottom", "%left", "%right")),
+        *("i64 %first", "i64 %behind", "ptr noalias %sums"),
     )
 
     @property
@@ -228,14 +233,70 @@ class PaddedPlan(ConvPlan):
         """Block by block of the input, over the taps that are used."""
         x, kinds = self.x, [tile.vector] * len(sums)
         whole, rest = divmod(self.inside, x.block)
+        if self.slice is not None:
+            begins, held = f.compare("eq", "%first", 0), load_tile(f, tile, self._held(f, tile))
+            sums = [f.select(begins, tile.vector, new, old) for new, old in zip(sums, held)]
         if whole:
-            with f.loop(0, whole, 1, list(zip(kinds, sums))) as blocks:
+            with f.loop("%first", "%behind", 1, list(zip(kinds, sums))) as blocks:
                 loop_sums = self._block(
                     f, tile, list(blocks.carried), displacements, panel, blocks.index, x.block
                 )
                 blocks.carry(*loop_sums)
             sums = list(blocks.results)
         return self._block(f, tile, sums, displacements, panel, str(whole), rest) if rest else sums
+
+    # Slices of channels
+
+    def _held(self, f: KernelFunction, tile: Tile) -> Callable[[int, int], str]:
+        """Where scratch holds a tile's sums."""
+        size = tile.lanes * dtypes.itemsize(tile.accumulate)
+        return lambda row, vector: f.offset("%sums", (row * tile.vectors + vector) * size)
+
+    @property
+    def _held_row(self) -> Dimension:
+        """Pixels of scratch for a row's tiles: where the last overlaps the one before, each has its own."""
+        return self.out.width + self.widths[0]
+
+    @property
+    def _run(self) -> int:
+        """Lines of which a slice of the image takes half of the second-level cache."""
+        line = dims.typical(self.x.row) * self.window.strides[0] * (self.slice or 1)
+        return max(1, self.level2_bytes // 2 // line // self.rows) * self.rows
+
+    @property
+    def sums_bytes(self) -> Dimension:
+        pixel = max(p.width for p in self.kinds) * dtypes.itemsize(self.dtype)
+        return 64 if self.slice is None else dims.minimum(self._run, self.out.height) * self._held_row * pixel
+
+    @contextmanager
+    def slices(
+        self, f: KernelFunction, panels: Panels, lines: tuple[str, str]
+    ) -> Iterator[tuple[tuple[str, str], Callable[[str, str, int], list[str]]]]:
+        blocks, pixel = self.inside // self.x.block, panels.width * dtypes.itemsize(self.dtype)
+        if self.slice is None:
+            yield lines, lambda y, x, width: ["i64 0", f"i64 {blocks}", "ptr %scratch"]
+            return
+        with f.loop(*lines, self._run) as run, f.loop(0, blocks, self.slice) as channels:
+
+            def words(y: str, x: str, width: int) -> list[str]:
+                number, _ = f.divide(f.add(x, width - 1), width)  # of the row's tiles that are so wide
+                row = f.mul(f.sub(y, run.index), f.size(self._held_row))
+                held = f.offset("%scratch", f.mul(f.add(row, f.mul(number, width * self.rows)), pixel))
+                behind = f.minimum(f.add(channels.index, self.slice or 0), blocks)
+                return [f"i64 {channels.index}", f"i64 {behind}", f"ptr {held}"]
+
+            yield (run.index, f.minimum(f.add(run.index, self._run), lines[1])), words
+
+    @contextmanager
+    def unfinished(self, f: KernelFunction, tile: Tile, sums: list[str]) -> Iterator[None]:
+        if self.slice is None:
+            yield
+            return
+        whole = f.compare("eq", "%behind", self.inside // self.x.block)
+        with f.when(whole):
+            yield
+        with f.when(f.invert(whole)):
+            store_tile(f, tile, sums, self._held(f, tile))
 
     def _block(
         self,
@@ -284,4 +345,16 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
     widths = {columns} if isinstance(plan.out.width, int) else {columns >> k for k in range(5)} - {0}
     known = {f.name: getattr(plan, f.name) for f in fields(ConvPlan)}
     known |= {"rows": rows, "widths": tuple(sorted(widths, reverse=True)), "fetched": False}
-    return emit_plan(PaddedPlan(**known, axes=axes, groups=node.op.groups), target, choice.cost)
+    level2 = target.facts.level2_bytes
+    padded = PaddedPlan(**known, axes=axes, groups=node.op.groups, level2_bytes=level2)
+    return emit_plan(replace(padded, slice=_slice(padded)), target, choice.cost)
+
+
+def _slice(plan: PaddedPlan) -> int | None:
+    """Where the weights of a panel leave the second-level cache before the next tile reads them: blocks of
+    channels whose weights take a twelfth of it."""
+    nbytes = plan.x.block * plan.column_bytes // plan.inside * max(p.width for p in plan.kinds)  # of a block
+    blocks, rest = divmod(plan.inside, plan.x.block)
+    if rest or plan.single_row or plan.stored is not None or 2 * blocks * nbytes <= plan.level2_bytes:
+        return None
+    return -(-blocks // -(-blocks // max(1, plan.level2_bytes // 12 // nbytes)))

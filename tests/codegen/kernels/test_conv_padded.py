@@ -1,8 +1,10 @@
 """Convolutions whose windows cover much padding, against the interpreter."""
 
+from dataclasses import replace
+
 import pytest
 from support import harness
-from support.blocked_cases import bias, check, choices, convolution, random, relu_of_bias, symbols
+from support.blocked_cases import bias, check, choices, convolution, laid_out, random, relu_of_bias, symbols
 from support.guarded import guarded
 
 from onnxc.codegen.kernels import conv_padded
@@ -67,6 +69,30 @@ def test_sequences_and_columns_that_are_shorter_than_windows(target, output_halo
     case = convolution((2, 20, 16, 1), (24, 20, 64, 1), 1, (31, 0, 32, 0), epilogue=epilogue, extra=extra)
     check(case, conv_padded, target, output_halo=output_halo)
     check(convolution((1, 16, 1, 9), (24, 16, 3, 5), 2, (3, 6, 3, 6), 3), conv_padded, target, 0, output_halo)
+
+
+@TARGETS
+@pytest.mark.parametrize("known", [True, False], ids=["known size", "size of the run"])
+def test_channels_are_summed_up_in_slices_where_weights_leave_the_cache(target, known):
+    small = replace(target, facts=replace(target.facts, level2_bytes=24 << 10))
+    shape = 2, 96, 9, 37
+    case = convolution(
+        shape,
+        (40, 96, 3, 3),
+        1,
+        8,
+        8,
+        epilogue=relu_of_bias(),
+        extra=[(random(2, 40, 9, 37, seed=3), False)],
+        symbolic=None if known else symbols("n", 96, "h", "w"),
+    )
+    if not known:
+        case.shapes[2] = symbols("n", 40, "h", "w")
+    check(case, conv_padded, small, output_halo=1)
+    node, (choice, *_) = choices(case, conv_padded, small)
+    whole, sliced = (conv_padded.emit(laid_out(node, choice), choice, t).steps[0] for t in (target, small))
+    assert whole.scratch == 64 != sliced.scratch
+    check(convolution((1, 96, 9, 5), (96, 48, 3, 3), 1, 4, 4, groups=2), conv_padded, small)
 
 
 @TARGETS
