@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..ir import dims, dtypes, expr
+from ..ir.arithmetic import multiply_adds
 from ..ir.dims import Dimension
 from ..ir.expr import Expr
 from ..ir.graph import Constant, Graph, Node, TensorType, Value, regions
@@ -47,9 +48,8 @@ QUOTIENT = 2  # instructions of a quotient by a number, a product and a multiply
 HIDDEN = 0.8  # how much of the shorter of compute and memory the longer hides
 
 # Loads.
-WINOGRAD = 2.0  # for each instruction of a transform: operands lie in t * t matrices apart
+WINOGRAD = 0.8  # for each instruction of a transform: operands lie in t * t matrices apart
 WINOGRAD_BYTES = 1.1  # the same of bytes, which become half as long
-WINOGRAD_WEIGHTS = 2.8  # the same of weights, which lie nine a channel
 POOL_TAP = 0.5  # a tap of a pooling window along one axis, of any number of bytes
 ROW_TAP = 2  # of a vector of a pooled row: loaded and added
 POOL_VECTOR = 2.5  # the same for each vector of bytes
@@ -92,6 +92,7 @@ SPREAD = 0.6  # a product of a transposed convolution whose results are channels
 FAR = 2500.0  # bytes at the third-level cache's rate: as long as these take, the first is waited for
 FARTHER = 350.0  # nanoseconds: how much longer that takes from memory
 AHEAD = 4096  # bytes: no more is fetched ahead than a page
+OTHERS = 6.0  # bytes a nanosecond that other cores bring into the last-level cache, which is theirs too
 CODE = 3.0  # times as long as bytes of a copy take those of code that was not used for long
 CODE_BYTES = 8  # that a line of a kernel's text becomes
 
@@ -103,6 +104,7 @@ COPIED_ROW = 42.0  # of an image, to scratch with its padding
 SIZED_PART = 31.5  # the same where sizes are divided by that the run tells
 TILE = 25.2  # of a tile's function: the call, the misprediction where its loop ends
 DEPTHWISE_TILE = 8.4  # of some pixels of a depthwise convolution: the latency of a window's sum
+SCATTERED = 12.0  # a line beyond the second-level cache that is written far from the one before
 POOL_ROW = 8.4  # of a row that is pooled along one axis: the call, the misprediction where its loop ends
 POOL_PLANE = 10.5  # of a plane that is pooled as a whole: its sums combined
 CONV_TILE = 21.0  # the same in a convolution, whose tiles follow each other in a loop
@@ -128,11 +130,11 @@ COMPARED_TREES = 1.7  # the same of a vector of trees and one row, each with a c
 BIT_FOUND = 6.3  # the lowest bit of each of a vector's words
 LEAF_ADDED = 10.5  # what a vector's leaves add to a column of its sums, looked up
 
+LINE = 64  # bytes of a line of the cache
 BUFFERED = 4096  # bytes of a result that nobody waits for, wherever they go
 
 # Bytes moved, for each byte that a kernel stores or reads.
 READ = 0.85  # that it reads from caches: rates are those of copies, which read as much as they write
-SCATTERED = 4.0  # times a copy's, of a line that is written far from the one before
 WRITTEN = 2 - READ  # that it writes, whose line is read before
 PACKING = 2.5  # by a step that packs a matrix: read along columns, written, read again
 TRANSPOSED = 2.0  # times the time of a copy
@@ -198,10 +200,10 @@ def loads(target: Target, count: float) -> Estimate:
     return Estimate(compute=count / target.facts.loads)
 
 
-def move(target: Target, nbytes: float, among: float | None = None) -> Estimate:
+def move(target: Target, nbytes: float, among: float | None = None, since: float = 0.0) -> Estimate:
     """Bytes read or written that lie `among` so many (None: by themselves) that were used since they were
-    last, which says in which cache they are."""
-    return Estimate(memory=nbytes / rate(target, nbytes if among is None else among))
+    last, so long ago, which says in which cache they are."""
+    return Estimate(memory=nbytes / rate(target, nbytes if among is None else among, since))
 
 
 def reordering(target: Target, type_: TensorType) -> Estimate:
@@ -255,18 +257,23 @@ def step(target: Target, count: int = 1) -> Estimate:
     return Estimate(overhead=taken, fixed=taken)
 
 
-def rate(target: Target, among: float) -> float:
-    """Bytes a nanosecond of what is used in turns with `among` bytes."""
+def rate(target: Target, among: float, since: float = 0.0) -> float:
+    """Bytes a nanosecond of what is used in turns with `among` bytes, and was so long `since`."""
     facts, left, time = target.facts, 1.0, 0.0
     first = facts.loads * target.vector_bits / 8
-    for size, speed in (
-        (facts.level1_bytes, first),
-        (facts.level2_bytes, facts.level2_rate),
-        (facts.level3_bytes, facts.level3_rate),
+    for share, speed in (
+        (fitting(among, facts.level1_bytes), first),
+        (fitting(among, facts.level2_bytes), facts.level2_rate),
+        (shared(target, among, since), facts.level3_rate),
     ):
-        share = left * fitting(among, size)
-        left, time = left - share, time + share / speed
+        left, time = left - left * share, time + left * share / speed
     return 1 / (time + left / facts.memory_rate)
+
+
+def shared(target: Target, among: float, since: float) -> float:
+    """The share of what is used in turns with `among` bytes, and was so long since, that is in the last-level
+    cache still, into which others bring what they use."""
+    return fitting(among + OTHERS * since, target.facts.level3_bytes)
 
 
 def fitting(among: float, size: float) -> float:
@@ -286,8 +293,8 @@ def again(target: Target, nbytes: float, among: float) -> Estimate:
 def scattered(target: Target, nbytes: float, among: float) -> Estimate:
     """Lines written in turns with `among` bytes, each far from the one before: those that the second-level
     cache does not hold are waited for."""
-    longer = 1 / rate(target, among) - 1 / target.facts.level2_rate
-    return Estimate(overhead=SCATTERED * nbytes * max(0.0, longer))
+    beyond = 1 - fitting(among, target.facts.level2_bytes)
+    return overhead(target, SCATTERED * beyond * nbytes / LINE)
 
 
 def traffic(target: Target, node: Node) -> Estimate:
@@ -308,7 +315,15 @@ def _operands(node: Node) -> set[Value]:
     return {v for v in node.inputs if v.constant is None and isinstance(v.type, TensorType)}
 
 
-def away(target: Target, node: Node, code: int, passed: Mapping[Value, float]) -> Estimate:
+@dataclass(frozen=True)
+class Passed:
+    """How many bytes went through the caches since memory was last used, and how long that is ago."""
+
+    nbytes: float = 0.0
+    ns: float = 0.0
+
+
+def away(target: Target, node: Node, code: int, passed: Mapping[Value, Passed]) -> Estimate:
     """How much longer a chosen node takes because of what else went through the caches before it: since the
     memory of operands and results was used so much has `passed`. code: bytes of its code, 0 if that was used
     in this run before."""
@@ -317,7 +332,7 @@ def away(target: Target, node: Node, code: int, passed: Mapping[Value, float]) -
     for value, since in passed.items():
         its = min(_value_bytes(value), found)
         its = max(0, its - BUFFERED) * WRITTEN if value in node.outputs else its * READ
-        longer += its / rate(target, max(nbytes, since)) - its / rate(target, nbytes)
+        longer += its / rate(target, max(nbytes, since.nbytes), since.ns) - its / rate(target, nbytes)
     longer += _apart(target, node, passed)
     if node.choice is None:
         return Estimate()
@@ -331,21 +346,26 @@ def fetching(target: Target, code: int) -> float:
     but lines are waited for. Of long code a run takes one way through; what is short comes with what lies
     beside it."""
     facts, used = target.facts, min(code, AHEAD)
-    beyond = 1 - fitting(target.run_bytes, facts.level3_bytes)
+    beyond = 1 - shared(target, target.run_bytes, target.run_ns)
     begun = far(target, min(target.run_bytes, facts.level3_bytes // 2))
     return begun * used / AHEAD + beyond * CODE * used / facts.memory_rate
 
 
-def _apart(target: Target, node: Node, passed: Mapping[Value, float]) -> float:
+def _apart(target: Target, node: Node, passed: Mapping[Value, Passed]) -> float:
     """What the result of a Map takes longer that does not take an operand's place, as is estimated
     (`changed`): where it does, that place was read just before."""
     (out, *_), read = node.outputs, sum(map(_value_bytes, _operands(node)))
     fits = any(v.type == out.type for v in _operands(node))
-    if not isinstance(node.op, Map) or not fits or passed.get(out, 0.0) < read:
+    if not isinstance(node.op, Map) or not fits or passed.get(out, Passed()).nbytes < read:
         return 0.0
     written = _value_bytes(out)
     whole = move(target, READ * read + WRITTEN * written, read + written)
     return whole.memory - changed(target, read, written).memory
+
+
+def least_time(target: Target, graph: Graph) -> float:
+    """Nanoseconds that a run takes at least: those of its products in float32."""
+    return dims.typical(multiply_adds(graph)) / (target.facts.multiply_adds * target.lanes("float32"))
 
 
 def touched(graph: Graph) -> int:
@@ -415,26 +435,30 @@ def epilogue(target: Target, node: Node, dtype: str) -> Estimate:
     return compute(target, (weight(target, body) + narrowed) * dims.typical(out.count) / target.lanes(dtype))
 
 
-def run_bytes(target: Target) -> int:
-    """What a run touches of the sizes that are estimated with."""
-    return target.least_run_bytes if dims.are_ones() else target.run_bytes
+def run_passed(target: Target) -> Passed:
+    """What a run touches of the sizes that are estimated with, and how long it takes."""
+    if dims.are_ones():
+        return Passed(target.least_run_bytes, target.least_run_ns)
+    return Passed(target.run_bytes, target.run_ns)
 
 
 def stored(target: Target, nbytes: float, grown: float = 1.0) -> Estimate:
     """Constants read: since the last run, all else that a run touches was. grown: times what the model has,
     which others are then taken for, too."""
-    among = max(nbytes, run_bytes(target) * grown)
-    begun = far(target, among) * min(1.0, nbytes / AHEAD)
-    near = fitting(among, target.facts.level3_bytes)
-    waited = (READ * near + 1 - near) * nbytes / rate(target, among)
+    run = run_passed(target)
+    among = max(nbytes, run.nbytes * grown)
+    begun = far(target, among, run.ns) * min(1.0, nbytes / AHEAD)
+    near = shared(target, among, run.ns)
+    waited = (READ * near + 1 - near) * nbytes / rate(target, among, run.ns)
     return Estimate(memory=waited, overhead=begun, fixed=waited + begun)
 
 
-def far(target: Target, among: float) -> float:
-    """Nanoseconds until the first of what is used in turns with `among` bytes arrives."""
-    facts = target.facts
-    beyond = [1 - fitting(among, size) for size in (facts.level2_bytes, facts.level3_bytes)]
-    return FAR / facts.level3_rate * beyond[0] + FARTHER * beyond[1]
+def far(target: Target, among: float, since: float = 0.0) -> float:
+    """Nanoseconds until the first of what is used in turns with `among` bytes, and was so long since,
+    arrives."""
+    second = 1 - fitting(among, target.facts.level2_bytes)
+    third = second * (1 - shared(target, among, since))
+    return FAR / target.facts.level3_rate * second + FARTHER * third
 
 
 def step_time(target: Target, products: float, loads: float, chains: int = 1, others: float = 0.0) -> float:

@@ -1,7 +1,8 @@
 """How fast a core is: what estimates of time are made of, and what is known of the machine at hand.
 
 A machine's caches are asked of the system. `onnxc calibrate` measures the rest once and keeps it in the
-user's cache, where `native` finds it; until then the rates are those of no machine in particular.
+user's cache, where `native` finds it; until then the rates are those of the processor's kind, where one was
+measured (`target.py`), or of no machine in particular.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 from enum import StrEnum
 from functools import cache, partial
+from itertools import takewhile
 
 from .errors import CompileError
 from .facts import Facts, known_facts
@@ -124,7 +125,9 @@ class Target:
     broadcasts: int = 1  # broadcast operands that a tile's loop holds in registers at a time
     facts: Facts = field(default_factory=Facts)
     run_bytes: int = 0  # that a run of the lowered graph touches: so much lies between two uses of a constant
-    least_run_bytes: int = 0  # the same where every size that only the run knows is 1
+    run_ns: float = 0.0  # nanoseconds that this takes at least: so long is between two uses of a constant
+    least_run_bytes: int = 0  # both where every size that only the run knows is 1
+    least_run_ns: float = 0.0
     abilities: frozenset[Ability] = frozenset()
     dots: tuple[Dot, ...] = ()
     widening: Dot | None = None  # what multiplies bytes for which there is no dot product
@@ -297,6 +300,24 @@ _FACTS = {
     "avx512bf16": Facts(streams=2),  # Zen 4 and 5
 }
 
+#: What `onnxc calibrate` measured on a core, by LLVM's name of the processor.
+_CORES = {
+    "znver4": Facts(
+        multiply_adds=3.69,
+        instructions=7.38,
+        loads=3.5,
+        divisions=0.615,
+        cycle=0.271,
+        latency=1.09,
+        narrow=0.5,
+        level3_bytes=32 << 20,
+        level2_rate=101.0,
+        level3_rate=94.0,
+        memory_rate=26.0,
+        streams=2,
+    )
+}
+
 #: Greater tables than the level's, in one instruction.
 _LOOKUPS = {"avx512vbmi": Lookup(128, 2, "llvm.x86.avx512.vpermi2var.qi.512", between=True)}
 
@@ -374,13 +395,18 @@ def _extended(level: str, extensions: tuple[str, ...], name: str = "") -> Target
         abilities=abilities,
         lookup=next((_LOOKUPS[x] for x in extensions if x in _LOOKUPS), base.lookup),
         dots=dots,
-        facts=next((facts for x, facts in _FACTS.items() if x in extensions), base.facts),
+        facts=_facts_of(name, extensions),
         matrices=tuple(
             m for ability in Ability if ability in abilities for m in _MATRICES.get((level, ability), ())
         ),
         level=level,
         extensions=extensions,
     )
+
+
+def _facts_of(processor: str, extensions: tuple[str, ...]) -> Facts:
+    """What is known of the speed of a processor with these extensions."""
+    return _CORES.get(processor) or next((f for x, f in _FACTS.items() if x in extensions), Facts())
 
 
 #: All targets that have a name of their own.
@@ -410,16 +436,23 @@ _CPUINFO = {
 }
 
 
+#: What /proc/cpuinfo says of processors that others have the same instructions as.
+_KINDS = {("AuthenticAMD", "25"): "znver4", ("AuthenticAMD", "26"): "znver5"}
+
+
 @cache
-def _machine_features() -> frozenset[str]:
+def _machine() -> dict[str, str]:
+    """What /proc/cpuinfo says of the first processor."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            for line in file:
-                if line.startswith(("flags", "Features")):
-                    return frozenset(line.partition(":")[2].split())
+            lines = (line.partition(":") for line in takewhile(str.strip, file))
+            return {name.strip(): value.strip() for name, _, value in lines}
     except OSError:
-        pass
-    return frozenset()
+        return {}
+
+
+def _machine_features() -> frozenset[str]:
+    return frozenset((_machine().get("flags") or _machine().get("Features", "")).split())
 
 
 def _is_here(feature: str) -> bool:
@@ -458,7 +491,16 @@ def _native() -> Target:
         raise CompileError(f"this machine's processor ({platform.machine()}) is none of {', '.join(LEVELS)}")
     extensions = tuple(filter(_is_here, _EXTENSIONS[level.name]))
     found = _extended(level.name, extensions)
-    return next((t for t in TARGETS.values() if t.features == found.features), found)
+    found = next((t for t in TARGETS.values() if t.features == found.features), found)
+    return replace(found, facts=_facts_of(_kind(found.name), extensions))
+
+
+def _kind(target: str) -> str:
+    """LLVM's name of this machine's processor, of those that have the target's instructions."""
+    machine = _machine()
+    kind = _KINDS.get((machine.get("vendor_id", ""), machine.get("cpu family", "")), "")
+    alike = {name for name in (*_ALIASES, target) if _ALIASES.get(name, name) == target}
+    return kind if kind in alike or alike.intersection(_KINDS.values()) else target
 
 
 def levels_here() -> tuple[str, ...]:
@@ -479,7 +521,7 @@ def find_target(name: str = "native") -> Target:
     if base is None:
         raise CompileError(f"unknown target '{name}'; known are native, {', '.join((*TARGETS, *_ALIASES))}")
     if not extensions:
-        return base
+        return replace(base, facts=_facts_of(family, base.extensions))
     level = base.level or base.name
     for extension in extensions:
         if extension not in _EXTENSIONS[level]:
@@ -492,8 +534,9 @@ def find_targets(names: str | Sequence[str] = "native") -> tuple[Target, ...]:
     """The targets of these names, or of a text that has them between commas; what asks for more comes first.
     Raises CompileError for an unknown name and for different kinds of machine."""
     words = names.split(",") if isinstance(names, str) else names
-    found = dict.fromkeys(find_target(word.strip()) for word in words)
-    for target in found:
-        if target.triple != next(iter(found)).triple:
-            raise CompileError(f"one library cannot be for both {next(iter(found))} and {target}")
-    return tuple(sorted(found, key=lambda target: -len(target.features)))
+    found = {target.features: target for target in map(find_target, map(str.strip, words))}
+    first, *others = found.values()
+    for target in others:
+        if target.triple != first.triple:
+            raise CompileError(f"one library cannot be for both {first} and {target}")
+    return tuple(sorted(found.values(), key=lambda target: -len(target.features)))

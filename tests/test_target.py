@@ -11,7 +11,7 @@ from onnxc import target as targets
 from onnxc.codegen.library.runtime import SOURCES
 from onnxc.errors import CompileError
 from onnxc.facts import Facts
-from onnxc.target import LEVELS, TARGETS, Ability, find_target, runs_here
+from onnxc.target import LEVELS, TARGETS, Ability, find_target, find_targets, runs_here
 
 CPUINFO = {  # what /proc/cpuinfo of some machines has
     "sapphirerapids": (
@@ -23,6 +23,7 @@ CPUINFO = {  # what /proc/cpuinfo of some machines has
     "x86-64-v4+avx512vnni+avx512bf16+avx512fp16": "avx512_vnni avx512_bf16 avx512_fp16",
     "x86-64-v4": "",
 }
+KINDS = [("AuthenticAMD", "25", "znver4"), ("AuthenticAMD", "26", "znver5")]
 
 
 def cpuinfo(level, more):
@@ -46,6 +47,21 @@ def test_native_is_without_registers_that_the_system_refuses(monkeypatch):
     assert find_target().name == "x86-64-v4+avx512vnni+avx512vbmi+avx512bf16+avx512fp16"
 
 
+@pytest.mark.parametrize("vendor, family, kind", KINDS)
+def test_a_machine_has_the_speed_that_was_measured_on_its_kind(vendor, family, kind, monkeypatch):
+    flags = " ".join(cpuinfo("x86-64-v4", "avx512_vnni avx512vbmi avx512_bf16"))
+    told = {"vendor_id": vendor, "cpu family": family, "flags": flags}
+    monkeypatch.setattr(targets, "known_facts", lambda name, otherwise: otherwise)
+    monkeypatch.setattr(targets.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(targets, "_machine", lambda: told)
+    assert find_target() == find_target(kind)
+
+
+def test_speeds_of_one_kind_are_not_those_of_another_with_the_same_instructions():
+    assert find_target("znver4").facts != find_target("znver5").facts
+    assert [t.name for t in find_targets("znver4,znver5")] == ["znver4"]
+
+
 def test_an_arm_machine(monkeypatch):
     monkeypatch.setattr(targets.platform, "machine", lambda: "aarch64")
     monkeypatch.setattr(
@@ -66,7 +82,7 @@ def test_a_machine_that_no_code_is_generated_for(monkeypatch):
 def test_names_of_extensions_in_any_order():
     assert find_target("x86-64-v4+avx512bf16+avx512vnni").features == TARGETS["cooperlake"].features
     assert find_target("cascadelake+avx512bf16").features == TARGETS["cooperlake"].features
-    assert find_target("znver5") == TARGETS["znver4"]
+    assert find_target("znver5").features == TARGETS["znver4"].features
     with pytest.raises(CompileError, match=r"'x86-64-v3' has no extension 'avx512vnni'; known are avxvnni$"):
         find_target("x86-64-v3+avx512vnni")
 

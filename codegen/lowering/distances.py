@@ -13,7 +13,7 @@ import numpy as np
 
 from ...ir import dims
 from ...ir.graph import Graph, Node, TensorType, Value, walk
-from ..costs import constant_bytes
+from ..costs import Passed, constant_bytes
 from ..kernel import Code
 from .plan_memory import Location, MemoryPlan, place
 
@@ -21,9 +21,9 @@ PIECES = 1 << 15  # that memory is followed in, or fewer
 LEAST_PIECE = 4096  # bytes
 
 
-def passed(graph: Graph, codes: Mapping[Node, Code], plan: MemoryPlan) -> dict[Node, dict[Value, float]]:
-    """Of every node that a kernel runs, for its operands and results that are no constants: how many bytes
-    went through the caches since their memory was last used, on average over a value."""
+def passed(graph: Graph, codes: Mapping[Node, Code], plan: MemoryPlan) -> dict[Node, dict[Value, Passed]]:
+    """Of every node that a kernel runs, for its operands and results that are no constants: what went through
+    the caches since their memory was last used, and how long ago that was, on average over a value."""
     memory, found = _Memory(graph, plan), {}
     for again in (False, True):  # the second run finds what the first has left
         for node in walk(graph):
@@ -34,7 +34,7 @@ def passed(graph: Graph, codes: Mapping[Node, Code], plan: MemoryPlan) -> dict[N
 
 class _Memory:
     """`last`: the step in which each piece was last used; `brought`: bytes of constants and scratch
-    before each step; `stored`: constants, and parts of them."""
+    before each step; `begun`: when it began; `stored`: constants, and parts of them."""
 
     def __init__(self, graph: Graph, plan: MemoryPlan):
         buffers = [replace(buffer, nbytes=dims.typical(buffer.nbytes)) for buffer in plan.buffers]
@@ -54,35 +54,43 @@ class _Memory:
         self.piece = max(LEAST_PIECE, end // PIECES)
         self.pieces = {v: slice(b // self.piece, -(-e // self.piece)) for v, (b, e) in ranges.items()}
         self.last = np.full(-(-end // self.piece), -1)
-        self.brought = [0.0]
+        self.brought, self.begun = [0.0], [0.0]
         self.stored = {v for v, location in plan.locations.items() if location.kind == "constant"}
-        self.run = 0.0  # bytes of a whole run, when one is over
+        self.run = Passed()  # a whole run, when one is over
 
-    def use(self, node: Node, code: Code, tell: bool) -> dict[Value, float]:
+    def use(self, node: Node, code: Code, tell: bool) -> dict[Value, Passed]:
         """Uses what a node reads, then what it writes; how far away each was."""
-        found: dict[Value, float] = {}
+        found: dict[Value, Passed] = {}
         step = len(self.brought) - 1
         for values in (node.inputs, node.outputs):
             its = [v for v in dict.fromkeys(values) if v in self.pieces and v.constant is None]
             if tell:
-                self.run = self.run or self.brought[-1] + self.piece * len(self.last)
+                if not self.run.ns:
+                    self.run = Passed(self.brought[-1] + self.piece * len(self.last), self.begun[-1])
                 found |= {value: self.distance(value) for value in its}
                 found |= {v: self.run for v in values if v in self.stored and v.constant is None}
             for value in its:
                 self.last[self.pieces[value]] = step
         scratch = max((dims.typical(s.scratch) for s in code.steps), default=0)
         self.brought.append(self.brought[step] + constant_bytes(node) + scratch)
+        self.begun.append(self.begun[step] + (node.choice.time if node.choice is not None else 0.0))
         return found
 
-    def distance(self, value: Value) -> float:
+    def distance(self, value: Value) -> Passed:
         """What else was used in the step in which a piece was counts half: it was used before or after."""
         steps, counts = np.unique(self.last[self.pieces[value]], return_counts=True)
-        return float(np.average([self._since(step) for step in steps], weights=counts)) if len(steps) else 0.0
+        if not len(steps):
+            return Passed()
+        return Passed(*map(float, np.average([self._since(step) for step in steps], 0, counts)))
 
-    def _since(self, step: int) -> float:
+    def _since(self, step: int) -> tuple[float, float]:
         pieces = np.count_nonzero(self.last > step) + np.count_nonzero(self.last == step) / 2
-        before = self.brought[step : step + 2] or [0.0]
-        return self.piece * pieces + self.brought[-1] - sum(before) / len(before)
+        brought, ns = (
+            its[-1] - sum(before) / len(before)
+            for its in (self.brought, self.begun)
+            for before in (its[step : step + 2] or [0.0],)
+        )
+        return self.piece * pieces + brought, ns
 
 
 def _space(location: Location) -> tuple[str, int, int]:

@@ -68,8 +68,10 @@ def lower(
     stage("select kernels")
     graph = tabulate(graph, target)
     with dims.of_ones():
-        least = costs.touched(graph)
-    among = replace(target, run_bytes=costs.touched(graph), least_run_bytes=least)
+        least = replace(
+            target, least_run_bytes=costs.touched(graph), least_run_ns=costs.least_time(target, graph)
+        )
+    among = replace(least, run_bytes=costs.touched(graph), run_ns=costs.least_time(target, graph))
     graph = select_kernels(graph, among, tuned)
     dump("select_kernels", graph)
     shared, before = share_code(graph, among), graph

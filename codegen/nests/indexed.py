@@ -152,11 +152,12 @@ class Lookup(Piece):
         rows, row = costs.rows_of(self.sizes)
         nbytes = rows * row * self.plain.itemsize
         found = costs.move(self.target, nbytes)
-        run = costs.run_bytes(self.target)
-        read, among = (min(nbytes, self.stored), run) if self.stored else (nbytes, None)
-        found += costs.move(self.target, read, among)
         if self.stored:
-            found += Estimate(overhead=costs.far(self.target, max(read, run)))
+            run, read = costs.run_passed(self.target), min(nbytes, self.stored)
+            found += costs.move(self.target, read, run.nbytes, run.ns)
+            found += Estimate(overhead=costs.far(self.target, max(read, run.nbytes), run.ns))
+        else:
+            found += costs.move(self.target, nbytes)
         looked = rows if self.in_rows else rows * row
         vectors = rows * -(-row * self.plain.itemsize * 8 // self.target.vector_bits) if self.in_rows else 0
         found += costs.compute(self.target, (2 + (self.operation is not None)) * vectors)

@@ -146,12 +146,14 @@ def most_rows(target: Target, vectors: int, dot: Dot | None = None) -> int:
 
 
 def step_time(target: Target, rows: int, vectors: int, chains: int = 1, dot: Dot | None = None) -> float:
-    """Estimated nanoseconds of one step of k."""
+    """Estimated nanoseconds of one step of k: a load for each vector of the panel, one of a number for each
+    row."""
     if target.fused_multiply_add:
         issue: float = rows * vectors / costs.dot_rate(target, dot)
     else:  # a copy, a product and a sum each, and a shuffle for each broadcast, four a cycle
         issue = (rows * ((5 if dot is not None and dot.widened else 3) * vectors + 2) + vectors) / 2
-    return costs.step_time(target, issue, rows + vectors, chains)
+    loads = target.facts.narrow * rows + vectors
+    return costs.step_time(target, issue, loads, chains)
 
 
 def waits(target: Target) -> bool:
@@ -180,7 +182,7 @@ def far_ahead(target: Target) -> int | None:
     sooner."""
     if target.facts.streams > OWN_STREAMS:
         return PAGE
-    near = costs.fitting(target.run_bytes, target.facts.level3_bytes) > 0.5
+    near = costs.shared(target, target.run_bytes, target.run_ns) > 0.5
     return None if near else 2 * PAGE
 
 

@@ -11,6 +11,7 @@ from onnxc.codegen.kernel import chosen
 from onnxc.codegen.kernels import gemm
 from onnxc.codegen.lowering.lower import lower
 from onnxc.codegen.lowering.select_kernels import select_kernels
+from onnxc.codegen.tiles import microkernel
 from onnxc.codegen.tiles.panels import panel_tiling, panel_tilings
 from onnxc.ir import dims, expr
 from onnxc.ir.ops import Conv
@@ -102,6 +103,33 @@ def test_what_is_read_in_turns_is_waited_for_where_it_leaves_the_first_level_cac
     size = TARGET.facts.level1_bytes
     assert costs.again(TARGET, size, size // 2).memory == 0
     assert costs.again(TARGET, size, 2 * size).memory > costs.again(TARGET, size, size).memory > 0
+
+
+def test_a_cache_that_others_share_keeps_what_was_used_a_short_while_ago():
+    size = 2 * TARGET.facts.level2_bytes
+    rates = [costs.rate(TARGET, size, ns) for ns in (0, 1e5, 1e6, 1e7, 1e8)]
+    assert rates == sorted(rates, reverse=True) and rates[0] == TARGET.facts.level3_rate
+    assert rates[-1] == rates[-2] == TARGET.facts.memory_rate
+    near = TARGET.facts.level1_bytes // 2
+    assert costs.rate(TARGET, near, 1e8) == costs.rate(TARGET, near)
+
+
+def test_a_number_for_each_row_is_loaded_like_the_half_of_a_vector():
+    halves = replace(TARGET, facts=replace(TARGET.facts, narrow=0.5, loads=1.0, multiply_adds=100.0))
+    whole = replace(halves, facts=replace(halves.facts, narrow=1.0))
+    assert microkernel.step_time(whole, 10, 2) == 12 and microkernel.step_time(halves, 10, 2) == 7
+
+
+def test_lines_that_lie_apart_are_waited_for_beyond_the_second_level_cache():
+    size = TARGET.facts.level2_bytes
+    assert costs.scattered(TARGET, size, size // 2).total == 0
+    assert costs.scattered(TARGET, size, 2 * size).total == costs.cycles(TARGET, costs.SCATTERED * size / 64)
+
+
+def test_constants_of_a_long_run_come_from_memory():
+    short = replace(TARGET, run_bytes=2 * TARGET.facts.level2_bytes)
+    long = replace(short, run_ns=1e8)
+    assert costs.stored(short, 1 << 20).total < costs.stored(long, 1 << 20).total
 
 
 def test_code_that_was_not_used_since_the_last_run_is_away_where_a_run_touches_much():
@@ -239,7 +267,9 @@ def test_the_result_of_a_map_is_written_anew_where_no_operand_gives_its_place():
     (node,) = select_kernels(parse(CHAIN), TARGET).nodes
     (x,), (out,) = node.inputs, node.outputs
     nbytes = dims.typical(x.tensor.nbytes)
-    inside, apart = (costs.away(TARGET, node, False, {out: since}).overhead for since in (0, nbytes))
+    inside, apart = (
+        costs.away(TARGET, node, False, {out: costs.Passed(since)}).overhead for since in (0, nbytes)
+    )
     assert apart > inside
 
 
