@@ -2,27 +2,55 @@
 /* ops_select.c - operators whose results are as long as the data says: NonZero, Unique,
  * NonMaxSuppression and DynamicTimeWarping. Their numpy twins are in onnxc/ir/runtime_twins.py. */
 
+/* How many of a row's elements are not zero, and their indices, where there is room for them. Each is stored, and
+ * the next one over it unless it counts: nobody can guess which do. */
+static inline int64_t onnxc_nonzero_row(const char *x, int64_t elements, int32_t dtype, uint64_t mask, int64_t *indices,
+                                        int64_t room) {
+    int64_t size = onnxc_dtype_bytes(dtype), count = 0, i = 0;
+    for (; indices == NULL && i < elements; i++) count += onnxc_is_nonzero(dtype, mask, x + size * i);
+    for (; i < elements && count < room; i++) {
+        indices[count] = i;
+        count += onnxc_is_nonzero(dtype, mask, x + size * i);
+    }
+    return count;
+}
+
+/* The same, where the number of bytes and the bits that count are all there is to a type. */
+static int64_t onnxc_nonzero_of(const char *x, int64_t elements, int32_t dtype, int64_t *indices, int64_t room) {
+    uint64_t mask = onnxc_value_bits(dtype);
+    switch (dtype) {
+    case ONNXC_BOOL: case ONNXC_INT8: case ONNXC_UINT8:
+        return onnxc_nonzero_row(x, elements, ONNXC_BOOL, mask, indices, room);
+    case ONNXC_FLOAT16: case ONNXC_INT16: case ONNXC_UINT16:
+        return onnxc_nonzero_row(x, elements, ONNXC_INT16, mask, indices, room);
+    case ONNXC_FLOAT32: case ONNXC_INT32: case ONNXC_UINT32:
+        return onnxc_nonzero_row(x, elements, ONNXC_INT32, mask, indices, room);
+    case ONNXC_FLOAT64: case ONNXC_INT64: case ONNXC_UINT64:
+        return onnxc_nonzero_row(x, elements, ONNXC_INT64, mask, indices, room);
+    default: return onnxc_nonzero_row(x, elements, dtype, mask, indices, room);
+    }
+}
+
 /* nonzero: x -> int64 [rank, n], the positions of the elements that are not zero in row-major order.
  * No attributes. */
 ONNXC_OPERATOR(nonzero)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
                         onnxc_value *out, int32_t out_count, const int64_t *attributes) {
     (void)in_count, (void)out_count;
     int32_t rank = in->rank, dtype = in->dtype;
-    int64_t elements = onnxc_elements(rank, in->dims), size = onnxc_dtype_bytes(dtype), count = 0;
-    uint64_t mask = onnxc_value_bits(dtype);
+    int64_t elements = onnxc_elements(rank, in->dims), size = onnxc_dtype_bytes(dtype);
     const char *x = in->data;
-    for (int64_t i = 0; i < elements; i++) count += onnxc_is_nonzero(dtype, mask, x + size * i);
+    int64_t count = onnxc_nonzero_of(x, elements, dtype, NULL, 0);
     int64_t *positions = onnxc_call_output(context, out, attributes[0], ONNXC_INT64, 2,
                                            (int64_t[]){rank, count});
     if (positions == NULL) return context->status;
-    int64_t place[ONNXC_MAX_RANK] = {0}, found = 0;
-    for (int64_t i = 0; i < elements && found < count; i++) {
-        if (onnxc_is_nonzero(dtype, mask, x + size * i)) {
-            for (int32_t axis = 0; axis < rank; axis++) positions[count * axis + found] = place[axis];
-            found++;
-        }
-        for (int32_t axis = rank - 1; axis >= 0 && ++place[axis] == in->dims[axis]; axis--)
-            place[axis] = 0;
+    if (rank == 0) return ONNXC_OK;
+    int64_t place[ONNXC_MAX_RANK] = {0}, row = in->dims[rank - 1], *last = positions + count * (rank - 1);
+    for (int64_t found = 0; found < count; x += size * row) {
+        int64_t more = onnxc_nonzero_of(x, row, dtype, last + found, count - found);
+        for (int32_t axis = 0; axis < rank - 1; axis++)
+            for (int64_t k = 0; k < more; k++) positions[count * axis + found + k] = place[axis];
+        found += more;
+        for (int32_t axis = rank - 2; axis >= 0 && ++place[axis] == in->dims[axis]; axis--) place[axis] = 0;
     }
     return ONNXC_OK;
 }
@@ -288,6 +316,28 @@ static uint64_t onnxc_falling_key(float score) {
     return bits & top ? bits : ~(bits | top);
 }
 
+enum { ONNXC_RANGES = 256 };
+
+/* Moves keys and their numbers, in order, into ranges of keys that follow each other; where each ends. */
+static void onnxc_part_keys(const uint64_t *keys, const int64_t *numbers, int64_t count, uint64_t *to_keys,
+                            int64_t *to_numbers, int64_t *ends) {
+    uint64_t least = UINT64_MAX, greatest = 0;
+    for (int64_t i = 0; i < count; i++) {
+        least = keys[i] < least ? keys[i] : least;
+        greatest = keys[i] > greatest ? keys[i] : greatest;
+    }
+    int shift = 0;
+    while (count > 0 && (greatest - least) >> shift >= ONNXC_RANGES) shift++;
+    int64_t places[ONNXC_RANGES + 1] = {0};
+    for (int64_t i = 0; i < count; i++) places[((keys[i] - least) >> shift) + 1]++;
+    for (int k = 0; k < ONNXC_RANGES; k++) ends[k] = places[k + 1] += places[k];
+    for (int64_t i = 0; i < count; i++) {
+        int64_t to = places[(keys[i] - least) >> shift]++;
+        to_keys[to] = keys[i];
+        to_numbers[to] = numbers[i];
+    }
+}
+
 /* non_max_suppression: boxes float32 [B, N, 4], scores float32 [B, C, N], most boxes a class (int64),
  * greatest overlap (float32), score that must be exceeded (float32) -> int64 [n, 3] of (batch, class,
  * box), best first. Attribute: 1 where boxes are (centre x, centre y, width, height), 0 for (y, x, y,
@@ -303,20 +353,17 @@ ONNXC_OPERATOR(non_max_suppression)(onnxc_context *context, const onnxc_value *i
         return onnxc_raise(context, ONNXC_DIMS_MISMATCH, in[0].dims[1]);
     if (most > count) most = count;
     if (most < 0) most = 0;
-    onnxc_box *boxes = onnxc_call_scratch(context, count, sizeof *boxes);
-    uint64_t *keys = onnxc_call_scratch(context, count, sizeof *keys);
-    int64_t *memory = onnxc_call_scratch(context, count, 3 * sizeof *memory), rows, *kept;
+    uint64_t *keys = onnxc_call_scratch(context, count, 2 * sizeof *keys), *parted = keys + count;
+    int64_t *memory = onnxc_call_scratch(context, count, 4 * sizeof *memory), rows, *kept;
     onnxc_box *chosen = onnxc_call_scratch(context, most, sizeof *chosen); /* of a class, side by side */
-    if (boxes == NULL || keys == NULL || memory == NULL || chosen == NULL) return context->status;
+    if (keys == NULL || memory == NULL || chosen == NULL) return context->status;
     if (!onnxc_multiply(batches, classes, &rows) || !onnxc_multiply(rows, most, &rows))
         return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, classes);
     kept = onnxc_call_scratch(context, rows, 3 * sizeof *kept);
     if (kept == NULL) return context->status;
     for (int64_t row = 0; row < batches * classes && most > 0; row++) {
         int64_t batch = row / classes, candidates = 0, first = found;
-        for (int64_t i = 0; i < count && row % classes == 0; i++)
-            boxes[i] = onnxc_read_box((const char *)in[0].data + 16 * (batch * count + i),
-                                      attributes[1] != 0);
+        const char *boxes = (const char *)in[0].data + 16 * batch * count;
         const char *scores = (const char *)in[1].data + 4 * count * row;
         int64_t *candidate = memory + 2 * count; /* numbers of boxes, moved on where the score is enough */
         for (int64_t i = 0; i < count; i++) {
@@ -325,17 +372,25 @@ ONNXC_OPERATOR(non_max_suppression)(onnxc_context *context, const onnxc_value *i
             keys[candidates] = onnxc_falling_key(score);
             candidates += score > least;
         }
-        const int64_t *order = onnxc_sort_keys(keys, memory, memory + count, candidates);
-        for (int64_t k = 0; k < candidates && found - first < most; k++) {
-            int64_t box = candidate[order[k]];
-            bool covered = false;
-            for (int64_t j = 0; j < found - first && !covered; j++)
-                covered = onnxc_boxes_overlap(&chosen[j], &boxes[box], overlap);
-            if (covered) continue;
-            chosen[found - first] = boxes[box];
-            kept[3 * found] = batch;
-            kept[3 * found + 1] = row % classes;
-            kept[3 * found++ + 2] = box;
+        int64_t *numbers = memory + 3 * count, ends[ONNXC_RANGES], begin = 0;
+        onnxc_part_keys(keys, candidate, candidates, parted, numbers, ends);
+        for (int range = 0; range < ONNXC_RANGES && found - first < most; range++) {
+            int64_t length = ends[range] - begin; /* sorted once they are as many as are wanted, or all */
+            if (length == 0 || (length < most && ends[range] < candidates)) continue;
+            const int64_t *order = onnxc_sort_keys(parted + begin, memory, memory + count, length);
+            for (int64_t k = 0; k < length && found - first < most; k++) {
+                int64_t number = numbers[begin + order[k]];
+                onnxc_box box = onnxc_read_box(boxes + 16 * number, attributes[1] != 0);
+                bool covered = false;
+                for (int64_t j = 0; j < found - first && !covered; j++)
+                    covered = onnxc_boxes_overlap(&chosen[j], &box, overlap);
+                if (covered) continue;
+                chosen[found - first] = box;
+                kept[3 * found] = batch;
+                kept[3 * found + 1] = row % classes;
+                kept[3 * found++ + 2] = number;
+            }
+            begin = ends[range];
         }
     }
     void *selected = onnxc_call_output(context, out, attributes[0], ONNXC_INT64, 2,
