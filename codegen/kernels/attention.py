@@ -164,8 +164,9 @@ def shape_of(node: Node) -> Shape | None:
         tuple(s[label] for s, label in zip(strides, inner, strict=False)),
     )
     contiguous = result.extent == 1 or all(step == SIZE for step in result.inner_steps[V:BIAS])
-    if result.biased:
-        contiguous = contiguous and result.inner_steps[BIAS] in (0, SIZE)
+    if result.biased:  # only the run may know whether the bias repeats along the keys
+        step = result.inner_steps[BIAS]
+        contiguous = contiguous and (isinstance(step, Dim) or step in (0, SIZE))
     return result if contiguous else None
 
 
@@ -200,7 +201,7 @@ class _Attention:
         self.weights_row = self.block * SIZE + 64  # rows a multiple of 4 KiB apart share cache sets
         self.tiles = dims.ceil_divide(shape.queries, self.rows)
         self.part = max(1, tiling.part // self.rows)
-        needed = (*shape.row_steps, shape.inner_steps[Q])
+        needed = (*shape.row_steps, shape.inner_steps[Q], *shape.inner_steps[BIAS:])
         self.words = list(dict.fromkeys(d for d in needed if isinstance(d, Dim)))
         self.count = str(keys) if self.one_block and not self.masked else "%count"  # in the functions
 
@@ -212,6 +213,13 @@ class _Attention:
             return False
         return self.shape.queries <= FEW if isinstance(self.shape.queries, int) else None
 
+    def softmaxes(self) -> dict[str, int | None]:
+        """The functions of a row's weights, and how far the biases of two keys are apart."""
+        step = self.shape.inner_steps[BIAS] if self.shape.biased else None
+        if isinstance(step, Dim):
+            return {f"{ENTRY}.softmax": SIZE, f"{ENTRY}.softmax.same": 0}
+        return {f"{ENTRY}.softmax": step}
+
     def word(self, dimension: Dimension) -> int | str:
         return f"%w{self.words.index(dimension)}" if isinstance(dimension, Dim) else dimension
 
@@ -222,9 +230,10 @@ class _Attention:
 
     def code(self) -> Code:
         k, shape = KernelText(self.target), self.shape
-        bias_step = dims.number(shape.inner_steps[BIAS]) if shape.biased else None
-        softmax = Softmax(self.lanes, self.count, self.op.scale, bias_step, self.one_block, self.op.defined)
-        softmax.emit(k, f"{ENTRY}.softmax")
+        for name, step in self.softmaxes().items():
+            Softmax(self.lanes, self.count, self.op.scale, step, self.one_block, self.op.defined).emit(
+                k, name
+            )
         if self.masked:
             mask.emit_seen(k, f"{ENTRY}.seen", self.lanes)
         heights: Iterable[int] = range(1, self.rows + 1)
@@ -381,9 +390,16 @@ class _Attention:
                     pointers.append(f.offset("%bias", f.mul(loop.index, step)))
                 arguments = [f"ptr {p}" for p in pointers]
                 arguments += [f"i64 {n}" for n in ("%count", "%begin", "%end")]
-                f.statement(f"call void @{ENTRY}.softmax({', '.join(arguments)})")
+                functions = self.softmaxes()
+                for function, apart in functions.items():
+                    with nullcontext() if len(functions) == 1 else f.when(self.steps_by(f, apart)):
+                        f.run(f"@{function}", *arguments)
             self.values(f, height)
             f.statement("ret void")
+
+    def steps_by(self, f: Function, apart: int | None) -> str:
+        """Whether the biases of two keys are so far apart."""
+        return f.compare("eq", self.word(self.shape.inner_steps[BIAS]), apart or 0)
 
     def scores(self, f: Function, height: int) -> None:
         """weights[r, key] = sum over d of q[r, d] * panels[d, key]"""

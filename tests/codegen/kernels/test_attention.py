@@ -148,6 +148,19 @@ def test_a_bias_of_the_run_broadcasts(bias, keys):
 
 
 @RUNNABLE
+@pytest.mark.parametrize("biases", ["k", "K"])
+@pytest.mark.parametrize("keys", [21, 700])
+@pytest.mark.parametrize("queries", [1, 11])
+def test_only_the_run_knows_whether_a_bias_repeats_along_the_keys(target, biases, keys, queries):
+    case = Case(queries, keys, bias=f"hq{biases}", symbolic="qk")
+    *operands, bias = case.node.inputs
+    bias = Value(TensorType("float32", (*bias.shape[:-1], dims.symbol("n"))))
+    case.node = make_node(case.node.op, [*operands, bias])
+    case.sizes["n"] = case.arrays[3].shape[-1]
+    case.check(target)
+
+
+@RUNNABLE
 @pytest.mark.parametrize("keys", [21, 700])
 @pytest.mark.parametrize("queries", [1, 30])
 def test_masked_keys_count_for_nothing(target, keys, queries):
