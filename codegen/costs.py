@@ -48,11 +48,8 @@ QUOTIENT = 2  # instructions of a quotient by a number, a product and a multiply
 HIDDEN = 0.8  # how much of the shorter of compute and memory the longer hides
 
 # Loads.
-WINOGRAD = 0.8  # for each instruction of a transform: operands lie in t * t matrices apart
 WINOGRAD_BYTES = 1.1  # the same of bytes, which become half as long
-POOL_TAP = 0.5  # a tap of a pooling window along one axis, of any number of bytes
 ROW_TAP = 2  # of a vector of a pooled row: loaded and added
-POOL_VECTOR = 2.5  # the same for each vector of bytes
 
 # Instructions, on whole vectors.
 WHOLE_POOL = 1.3  # a vector of an image that is pooled as a whole: loaded and added
@@ -104,6 +101,9 @@ COPIED_ROW = 42.0  # of an image, to scratch with its padding
 SIZED_PART = 31.5  # the same where sizes are divided by that the run tells
 TILE = 25.2  # of a tile's function: the call, the misprediction where its loop ends
 DEPTHWISE_TILE = 8.4  # of some pixels of a depthwise convolution: the latency of a window's sum
+WINOGRAD = 0.84  # an instruction of a transform: operands lie in t * t matrices apart
+POOL_TAP = 0.25  # a tap of a pooling window along one axis, of any number of bytes
+POOL_VECTOR = 1.3  # the same for each vector of bytes
 SCATTERED = 12.0  # a line beyond the second-level cache that is written far from the one before
 POOL_ROW = 8.4  # of a row that is pooled along one axis: the call, the misprediction where its loop ends
 POOL_PLANE = 10.5  # of a plane that is pooled as a whole: its sums combined
@@ -244,6 +244,11 @@ def begun_parts(target: Target, count: int, known: bool) -> Estimate:
 def cycles(target: Target, count: float) -> float:
     """Nanoseconds of so many."""
     return target.facts.cycle * count
+
+
+def paced(target: Target, count: float) -> Estimate:
+    """Cycles of work on vectors that no single unit is the measure of."""
+    return Estimate(compute=cycles(target, count))
 
 
 def overhead(target: Target, count: float) -> Estimate:

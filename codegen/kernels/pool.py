@@ -132,7 +132,7 @@ def _estimate(node: Node, target: Target, layout: Layout, dtype: str = "") -> Es
     taps = planes * width * (read * win.kernel[1] + height * win.kernel[0])
     each = costs.POOL_TAP + costs.POOL_VECTOR * layout.block * dtypes.itemsize(dtype) * 8 / target.vector_bits
     rows = planes * (read + height)
-    found = costs.loads(target, each * taps) + costs.overhead(target, costs.POOL_ROW * rows)
+    found = costs.paced(target, each * taps) + costs.overhead(target, costs.POOL_ROW * rows)
     return found + moved + costs.step(target)
 
 

@@ -300,7 +300,7 @@ def estimate(node: Node[Conv], target: Target, arithmetic: Arithmetic, tiling: T
     if dot is None:
         times = 1 if tiling.kept else groups
         weights *= parts * times * channels * panels * vectors
-        found += costs.loads(target, costs.WINOGRAD * (transformed + weights))
+        found += costs.paced(target, costs.WINOGRAD * (transformed + weights))
         found += costs.stored(target, dims.number(w.nbytes))
     else:
         found += costs.loads(target, costs.WINOGRAD_BYTES * transformed)
