@@ -139,7 +139,7 @@ def parts_of_tiles(
     depth, m, n = (dims.typical(d) for d in (product.depth, product.m.size, product.n.size))
     tiles, panels = -(-m // rows), -(-n // width)
     a_row, b_column = (max(1, depth * dtypes.itemsize(t)) for t in (product.lhs, product.rhs))
-    if b_column * n <= target.facts.level2_bytes // 2 and tiles >= panels and by_rows:
+    if b_column * n <= target.facts.level2_bytes * 3 // 4 and tiles >= panels and by_rows:
         return "rows", max(1, min(tiles, math.ceil(costs.PART_NS / (tile_time * panels)))), ALL
     block = max(1, target.facts.level2_bytes // 2 // (a_row * rows))
     if isinstance(product.m.size, int) and tiles:
