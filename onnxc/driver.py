@@ -41,6 +41,7 @@ from .options import DEFAULTS, OPTIMIZE, PRECISIONS, Options
 from .passes import (
     absorb_transposes,
     assign_slices,
+    attend_inputs,
     eliminate_common,
     flatten_windows,
     flush_subnormals,
@@ -123,6 +124,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         slice_early.slice_early,
         fuse_attention.fuse_attention,
         merge_movement.merge_movement,
+        attend_inputs.attend_inputs,
         pool_channels_last.pool_channels_last,
         fuse_maps.fuse_maps,
         lift_reshapes.lift_reshapes,

@@ -18,9 +18,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from string import ascii_letters
 
-from ..ir import dims
 from ..ir.expr import contains
-from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
+from ..ir.graph import Graph, Node, Rewriter, Value, reshaped_constant
 from ..ir.ops import Contract, Map, Op, Reduce, Reshape, Shape
 from ..ir.regions import everywhere
 from ..ir.requirements import Need
@@ -123,9 +122,7 @@ class _Lift:
         shape = value.shape[value.rank - axes :]
         if value.constant is None:
             return self._add(Reshape(shape), [value], node)
-        sizes, constant = dims.numbers(shape), value.constant
-        made = Constant(value.dtype, sizes, lambda: constant.array.reshape(sizes), constant.splat)
-        return Value(TensorType(value.dtype, shape), value.name, made)
+        return reshaped_constant(value, shape)
 
     def _add(self, op: Op, inputs: Sequence[Value], node: Node) -> Value:
         """A node in place of another, read where that was."""

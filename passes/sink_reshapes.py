@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..ir.dims import Dimension, equal, numbers, product
+from ..ir.dims import Dimension, equal, product
 from ..ir.expr import contains
-from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
+from ..ir.graph import Graph, Node, Rewriter, Value, reshaped_constant
 from ..ir.ops import Conv, Map, Reshape, Shape, Transpose
 from ..ir.regions import everywhere
 
@@ -186,14 +186,12 @@ def _beside(rewriter: Rewriter, value: Value, shaped: Value, kept: list[int] | N
 
 def _shaped_as(rewriter: Rewriter, value: Value, shape: Shape) -> Value:
     """A value with other axes."""
-    made, constant = value.producer, value.constant
+    made = value.producer
     if made is not None and isinstance(made.op, Reshape) and made.inputs[0].shape == shape:
         return made.inputs[0]
-    if constant is None:
+    if value.constant is None:
         return rewriter.add(Reshape(shape), [value])[0]
-    sizes = numbers(shape)
-    reshaped = Constant(value.dtype, sizes, lambda: constant.array.reshape(sizes), constant.splat)
-    return Value(TensorType(value.dtype, shape), value.name, reshaped)
+    return reshaped_constant(value, shape)
 
 
 def _spread(rewriter: Rewriter, value: Value, kept: list[int], rank: int) -> Value:
@@ -201,9 +199,6 @@ def _spread(rewriter: Rewriter, value: Value, kept: list[int], rank: int) -> Val
     shape: list[Dimension] = [1] * rank
     for size, axis in zip(value.shape[::-1], kept[::-1]):
         shape[axis] = size
-    type_, constant = TensorType(value.dtype, tuple(shape)), value.constant
-    if constant is None:
-        return rewriter.add(Reshape(type_.shape), [value])[0]
-    sizes = numbers(shape)
-    made = Constant(value.dtype, sizes, lambda: constant.array.reshape(sizes), constant.splat)
-    return Value(type_, value.name, made)
+    if value.constant is None:
+        return rewriter.add(Reshape(tuple(shape)), [value])[0]
+    return reshaped_constant(value, tuple(shape))

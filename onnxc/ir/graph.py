@@ -319,6 +319,13 @@ def constant_value(array: np.ndarray, name: str = "") -> Value:
     return Value(TensorType(constant.dtype, constant.shape), name, constant)
 
 
+def reshaped_constant(value: Value, shape: tuple[Dimension, ...]) -> Value:
+    """A constant value's elements under another shape, of known sizes."""
+    sizes, constant = dims.numbers(shape), value.data
+    made = Constant(value.dtype, sizes, lambda: constant.array.reshape(sizes), constant.splat)
+    return Value(TensorType(value.dtype, shape), value.name, made)
+
+
 class Rewriter:
     """Copies the nodes of a graph one after the other under a growing map from old to new values: how every
     pass rebuilds a graph. What stands for a value counts as read as often as that."""
