@@ -1,10 +1,11 @@
 """How near models are to what the machine can do: `python benchmarks/roofline.py MODEL.onnx|FOLDER ...`.
 
 A node's bound is the longer of what its multiply-adds take by the fastest instructions for their types
-(Winograd's are counted as the fewer that they are) and what its bytes take, by the rates that
-`onnxc calibrate` measured; `onnxc profile` tells the same of one model. Prints how much of each model's time,
-in one thread at the sizes of docs/benchmarks.md, its bounds are, and the nodes of all models together that
-lose most: time over the bound, as a share of the model's. Exponentials and the like are in no bound.
+(Winograd's are counted as the fewer that they are, and the instructions of its transforms besides) and what
+its bytes take, by the rates that `onnxc calibrate` measured, or else of the processor's kind; `onnxc profile`
+tells the same of one model. Prints how much of each model's time, in one thread at the sizes of
+docs/benchmarks.md, its bounds are, and the nodes of all models together that lose most: time over the bound,
+as a share of the model's. Exponentials and the like are in no bound.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from math import ceil, prod
 import numpy as np
 
 from ...ir import dims, dtypes
+from ...ir.arithmetic import multiply_adds_of
 from ...ir.graph import Constant, Node
 from ...ir.ops import Conv
 from ...ir.quantised import BYTES
@@ -265,6 +266,23 @@ def products_share(node: Node[Conv], tiling: Tiling) -> float:
     win = _window(node, tiling.split)
     direct = prod((*win.kernel, *piece_of(win, tiling.points)))
     return prod(_points(win, tiling.points)) * prod(phases_of(win)) / direct
+
+
+def transforms_share(node: Node[Conv], target: Target, tiling: Tiling) -> float:
+    """Instructions of the transforms, loads and stores among them, over multiply-adds of the direct sum; of
+    weights each is transformed once, those of bytes are stored so."""
+    win, block = _window(node, tiling.split), target.block
+    data, weights, results = _transforms(win, target, tiling.points)
+    blocks, outputs = (
+        -(-_terms(node, win, block) // block),
+        -(-dims.number(node.outputs[0].shape[1]) // block),
+    )
+    taken = _pieces(node, win, tiling.points) * (data * blocks + results * outputs)
+    if tiling.group is None:
+        inside = dims.number(node.inputs[1].shape[1]) * prod(phases_of(win))
+        taken += weights * inside * outputs
+    parts = target.registers(node.op.accumulate, block)
+    return parts * taken / dims.typical(multiply_adds_of(node))
 
 
 def factors(node: Node[Conv]) -> tuple[str, str]:

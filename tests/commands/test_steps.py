@@ -22,6 +22,11 @@ def expected(text, **sizes):
     return list(expectations(lower(parse(text), TARGET), TARGET, sizes))
 
 
+CONV = """graph g(%x: float32[1, 64, 56, 56]) {
+    %k = constant float32[64, 64, 3, 3] splat 0.25
+    %0 = conv(%x, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) groups=1 accumulate=float32
+    return %0
+}"""
 PRODUCT = """graph g(%x: float32[n, 512], %w: float32[512, 512]) {
     %0 = contract(%x, %w) lhs=nk rhs=km out=nm accumulate=float32
     return %0
@@ -47,6 +52,14 @@ def test_codes_of_few_bits_count_as_the_bytes_that_they_are():
     graph.nodes[0].inputs[1].constant = blocks_of(4, 512, 512, 32, "middle")
     (node,) = expectations(lower(graph, TARGET), TARGET, {})
     assert node.work.nbytes == 2 * 4 * 512 + 512 * 512 // 2 + 4 * 512 * 512 // 32
+
+
+def test_transforms_are_in_the_bound_of_a_convolution_by_winograd():
+    (node,) = [n for n in expected(CONV) if n.kernel == "winograd"]
+    direct = node.work.multiply_adds / (4 * 16)
+    assert 64 / 324 * direct < node.work.bound < direct
+    faster = replace(TARGET, facts=replace(ALIKE, instructions=60.0))
+    assert [*expectations(lower(parse(CONV), TARGET), faster)][1].work.bound < node.work.bound
 
 
 def test_work_of_a_size_that_is_not_known_is_not_known():
