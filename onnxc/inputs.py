@@ -306,12 +306,12 @@ def resolve_shapes(
         for symbol, size in zip(port.shape or (), known or ()):
             if isinstance(symbol, str) and size is not None:
                 sizes.setdefault(symbol, size)
-    axes = [(a, name, len(p.shape or ())) for p in ports for a, name in enumerate(p.shape or ())]
+    axes = [(a, name, p.shape or ()) for p in ports for a, name in enumerate(p.shape or ())]
     first = sorted(axes, key=lambda entry: entry[0] > 0)  # first axes before others
-    for axis, variable, rank in sorted(first, key=lambda entry: not str(entry[1]).isidentifier()):
+    for axis, variable, shape in sorted(first, key=lambda entry: not str(entry[1]).isidentifier()):
         if isinstance(variable, str) and variable not in sizes:
             made = _of_others(variable, sizes)
-            sizes[variable] = usual(axis, rank) if made is None else made
+            sizes[variable] = usual(axis, shape) if made is None else made
     return {port.name: _shape(port, shapes.get(port.name), sizes) for port in ports}
 
 
@@ -350,7 +350,7 @@ def _shape(port: Port, asked: Sequence[int | None] | None, sizes: Mapping[str, i
         elif isinstance(size, int):
             shape.append(size)
         else:
-            shape.append(usual(axis, len(declared)) if size not in sizes else sizes[size or ""])
+            shape.append(usual(axis, declared) if size not in sizes else sizes[size or ""])
     return tuple(shape)
 
 

@@ -9,7 +9,7 @@ are passed over in silence.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -141,7 +141,7 @@ class Importer:
         for information in proto.input:
             shape = tensor_of(information.type).shape.dim
             for axis, dim in enumerate(shape):
-                usual = dimension.usual(axis, len(shape))
+                usual = dimension.usual(axis, known_sizes(shape))
                 sizes[dim.dim_param] = min(usual, sizes.get(dim.dim_param, usual))
         return sizes
 
@@ -490,7 +490,7 @@ class Importer:
                 return TensorType(
                     self._dtype(tensor.elem_type),
                     tuple(
-                        self._dimension(d, f"{name}_{k}", dimension.usual(k, len(tensor.shape.dim)))
+                        self._dimension(d, f"{name}_{k}", dimension.usual(k, known_sizes(tensor.shape.dim)))
                         for k, d in enumerate(tensor.shape.dim)
                     ),
                 )
@@ -529,6 +529,11 @@ class Importer:
             self.original[proto.dim_param] = variable
             self.dim_names[str(variable)] = proto.dim_param
         return self.original[proto.dim_param]
+
+
+def known_sizes(dims: Iterable[onnx.TensorShapeProto.Dimension]) -> list[int | None]:
+    """The sizes that a shape declares."""
+    return [dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None for dim in dims]
 
 
 def tensor_of(proto: onnx.TypeProto) -> onnx.TypeProto.Tensor | onnx.TypeProto.SparseTensor:

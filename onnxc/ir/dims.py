@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property, lru_cache, reduce
@@ -39,6 +39,7 @@ class TooComplex(LimitError):
 
 
 CHANNELS, PIXELS = 3, 224  # of an image of unknown size
+COLOURS, FEATURES = 4, 64  # most channels of an image that was taken, pixels of one that was computed
 LENGTH = 128  # of any other axis of unknown size
 
 CACHED = 1 << 13  # results of each operation: a graph's sizes are made of the same few, again and again
@@ -716,12 +717,17 @@ def _typical(value: Dim, ones: bool) -> int:
     return min(max(1, found), 1 << 62)
 
 
-def usual(axis: int, rank: int) -> int:
+def usual(axis: int, shape: Sequence[object]) -> int:
     """How long an axis of an input is, when nothing is known of it: one batch, channels and pixels of an
-    image, a length."""
+    image, fewer pixels where an image has more channels than one that was taken, a length. What is no number
+    in `shape` is not known."""
+    channels, *spatial = shape[1:] or [None]
+    features = isinstance(channels, int) and channels > COLOURS
     if axis == 0:
         return 1
-    if rank == 4:
+    if len(shape) > 3 and axis > 1 and features and not any(isinstance(size, int) for size in spatial):
+        return FEATURES
+    if len(shape) == 4:
         return CHANNELS if axis == 1 else PIXELS
     return LENGTH
 

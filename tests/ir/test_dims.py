@@ -353,3 +353,13 @@ def test_substituting_numbers_evaluates(tree, env):
     except (Invalid, ValueError, ZeroDivisionError):
         assume(False)
     assert dims.substitute(value, env) == expected
+
+
+def test_images_of_more_channels_than_are_taken_have_fewer_pixels():
+    assert [dims.usual(axis, ["n", "c", "h", "w"]) for axis in range(4)] == [1, 3, 224, 224]
+    assert [dims.usual(axis, [None, 3, None, None]) for axis in (0, 2, 3)] == [1, 224, 224]
+    assert {dims.usual(axis, ["n", 64, "h", "w"]) for axis in (2, 3)} == {dims.FEATURES}
+    assert {dims.usual(axis, ["n", 64, "d", "h", "w"]) for axis in (2, 3, 4)} == {dims.FEATURES}
+    assert dims.usual(2, ["n", 8, "past", 64]) == 224  # heads, of a cache of keys
+    assert dims.usual(2, ["n", 64, "steps"]) == dims.usual(1, ["n", "steps"]) == dims.LENGTH
+    assert dims.usual(0, []) == 1
