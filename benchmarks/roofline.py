@@ -79,7 +79,7 @@ def main() -> None:
         print()
         print_worst(models, options.worst)
         if measured_facts(find_target().name) is None:
-            print("the rates are those of no machine in particular: run `onnxc calibrate`")
+            print("the rates were not measured on this machine: run `onnxc calibrate`")
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def profile_command(options: argparse.Namespace) -> int:
         rows.append(("all", str(len(nodes)), *_cells(nodes, total)))
         print()
         console.print_table(("kernel", "nodes", *_HEADS), rows)
-        measured = "" if peak["measured"] else ", but for no machine in particular: run `onnxc calibrate`"
+        measured = "" if peak["measured"] else ", not measured on this machine: run `onnxc calibrate`"
         print(f"peak: {peak['gflops']:.0f} GFLOP/s of float32, {peak['gbytes']:.1f} GB/s of memory{measured}")
     else:
         console.print_table(
