@@ -133,7 +133,8 @@ def _axes(node: Node) -> tuple[Taps, Taps] | None:
     sizes = [size for taps in near for size in (taps.size, taps.length)]
     if win.taps < 2 or min(sizes) < 1 or max(taps.length for taps in near) < 2:
         return None
-    if node.op.groups == 1 and not apart and all(taps.count <= taps.size for taps in near):
+    inside = not any((*win.before, *win.after)) or all(taps.count <= taps.size for taps in near)
+    if node.op.groups == 1 and not apart and inside:
         return None  # others fetch weights ahead
     return rows, columns
 

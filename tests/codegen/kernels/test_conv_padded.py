@@ -52,6 +52,12 @@ def test_windows_over_sizes_of_the_run_count_as_far_dilated_where_they_span_most
         assert bool(choices(case, conv_padded, harness.RUNNABLE[0])[1]) == taken
 
 
+def test_long_windows_of_open_signals_without_padding_are_left_to_others():
+    for pads, taken in ((0, False), (100, True)):
+        case = convolution((1, 1, 900), (16, 1, 256), 1, pads, symbolic=symbols(1, 1, "w"))
+        assert bool(choices(case, conv_padded, harness.RUNNABLE[0])[1]) == taken
+
+
 @TARGETS
 def test_windows_larger_than_their_image_with_strides_and_any_padding(target):
     check(convolution((1, 16, 3, 4), (24, 16, 7, 5), 1, (3, 2, 3, 2)), conv_padded, target)
