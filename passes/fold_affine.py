@@ -19,9 +19,10 @@ import numpy as np
 
 from ..ir import expr
 from ..ir.bodies import pruned
+from ..ir.derived import put_off
 from ..ir.dims import numbers
 from ..ir.expr import Expr
-from ..ir.graph import Constant, Derivation, Graph, Node, Rewriter, TensorType, Value
+from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Contract, Conv, Map, Shape
 from ..ir.regions import everywhere
 from ..ir.stored import half_weights
@@ -221,9 +222,8 @@ def _weights(host: Node, factors: np.ndarray) -> Value:
     def make() -> np.ndarray:
         return (source.array.reshape(parts) * along).astype(np.float32).reshape(shape)
 
-    made = Constant("float32", shape, make)
-    if source.derivation is not None and parts == shape:  # who looks through finds the factors
-        beside = Constant.of(along.astype(np.float32))
-        body = expr.input_(0, "float32") * expr.input_(1, "float32")
-        made.derivation, made.steps = Derivation(Map(body), (source, beside)), source.steps + 1
-    return Value(weights.type, weights.name, made)
+    if source.derivation is None or parts != shape:
+        return Value(weights.type, weights.name, Constant("float32", shape, make))
+    beside = Constant.of(along.astype(np.float32))  # who looks through finds the factors
+    body = expr.input_(0, "float32") * expr.input_(1, "float32")
+    return Value(weights.type, weights.name, put_off(Map(body), (source, beside), "float32", shape, make))

@@ -12,16 +12,18 @@ rows that are gathered by constants are stored as long as all of them are little
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import field
 
 import numpy as np
 
 from ..ir import dtypes, interpret
+from ..ir.derived import computed, put_off, reshaped, steps_of
 from ..ir.dims import is_static, number, numbers
 from ..ir.expr import contains
-from ..ir.graph import Constant, Derivation, Graph, Node, Rewriter, TensorType, Value
+from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.interpret import VALUE_LIMIT
-from ..ir.ops import LOOKED_THROUGH, Broadcast, Map, Random, Reshape, Slice, Transpose
+from ..ir.ops import Broadcast, Map, Op, Random, Reshape, Slice, Transpose
 from ..ir.regions import everywhere
 from ..records import dataclass
 
@@ -154,17 +156,12 @@ def _results(
     nbytes = sum(number(t.nbytes) for t in types)
     if repeats:
         return None
-    if _is_cheap(node) and _steps(constants) <= STEPS_LIMIT and budget.derives(nbytes, constants):
+    if _is_cheap(node) and steps_of(constants) <= STEPS_LIMIT and budget.derives(nbytes, constants):
         return (_lazily(node, constants),)
     if nbytes > VALUE_LIMIT or not budget.pays(nbytes, interpret.effort(node.op, [v.type for v in inputs])):
         return None
-    arrays = interpret.fold(node.op, [c.array for c in constants])
-    if arrays is None:
-        return None
-    found = [Constant.of(a) for a in arrays]
-    if isinstance(node.op, LOOKED_THROUGH):
-        found[0].derivation = Derivation(node.op, tuple(constants))
-    return tuple(map(_value, node.outputs, found))
+    made = computed(node.op, constants)
+    return None if made is None else tuple(map(_value, node.outputs, made))
 
 
 def _is_dear(node: Node) -> bool:
@@ -188,24 +185,18 @@ def _is_cheap(node: Node) -> bool:
 
 def _lazily(node: Node, constants: list[Constant]) -> Value:
     """A constant made of others when it is written into the library."""
-    output, derivation = node.outputs[0], Derivation(node.op, tuple(constants))
+    output, op = node.outputs[0], node.op
+    if isinstance(op, Reshape):
+        return _value(output, reshaped(op, constants[0]))
     shape = numbers(output.shape)
-    made = Constant(output.dtype, shape, lambda: _made(derivation, shape))
-    made.steps = _steps(constants)
-    made.derivation = derivation
-    return _value(output, made)
+    return _value(output, put_off(op, constants, output.dtype, shape, lambda: _made(op, constants, shape)))
 
 
-def _steps(constants: list[Constant]) -> int:
-    """How many constants are computed when one is made of these: what two of them share is computed twice."""
-    return 1 + sum(c.steps for c in {id(c): c for c in constants}.values())
-
-
-def _made(derivation: Derivation, shape: tuple[int, ...]) -> np.ndarray:
-    """The array of a derivation. A Map is computed in slices along its longest axis, so that what lies
-    between its operands and its result takes little memory."""
-    op, known = derivation.op, {id(c): c.array for c in dict.fromkeys(derivation.operands)}
-    arrays = [known[id(c)] for c in derivation.operands]
+def _made(op: Op, constants: Sequence[Constant], shape: tuple[int, ...]) -> np.ndarray:
+    """The array that an op makes of constants. A Map is computed in slices along its longest axis, so that
+    what lies between its operands and its result takes little memory."""
+    known = {id(c): c.array for c in dict.fromkeys(constants)}
+    arrays = [known[id(c)] for c in constants]
     if not isinstance(op, Map):
         return interpret.run_op(op, arrays, {})[0]
     made = np.empty(shape, dtypes.numpy_dtype(op.body.dtype))

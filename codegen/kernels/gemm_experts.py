@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ...ir import dims, dtypes
+from ...ir.derived import put_off
 from ...ir.dims import Dimension
-from ...ir.graph import Constant, Derivation, Node, TensorType, Value
+from ...ir.graph import Constant, Node, TensorType, Value
 from ...ir.interpret import run_op
 from ...ir.ops import Contract, Fused, Reshape, Transpose
 from ...target import Target
@@ -153,9 +154,8 @@ def _column(op: Contract) -> int:
 
 
 def _derived(op: Reshape | Transpose, source: Constant, shape: tuple[Dimension, ...]) -> Constant:
-    made = Constant(source.dtype, dims.numbers(shape), lambda: run_op(op, [source.array], {})[0])
-    made.derivation = Derivation(op, (source,))
-    return made
+    numbers = dims.numbers(shape)
+    return put_off(op, (source,), source.dtype, numbers, lambda: run_op(op, [source.array], {})[0])
 
 
 # Packing and emission ----------------------------------------------------------------------------

@@ -21,9 +21,10 @@ from ..errors import LimitError, UnsupportedError
 from ..records import dataclass
 from . import dims, dtypes, expr, interpret, ops
 from . import elements as symbolic
+from .derived import computed, reshaped
 from .dims import Dim, Dimension
 from .expr import Expr
-from .graph import Constant, Derivation, Graph, Node, TensorType, Type, Value, constant_value, make_node
+from .graph import Constant, Graph, Node, TensorType, Type, Value, constant_value, make_node
 
 #: Results up to this many bytes are folded while importing; larger ones are the folding pass's business.
 EAGER_FOLD_BYTES = 4096
@@ -40,19 +41,6 @@ RANK_LIMIT = 32
 ELEMENTS_LIMIT = (1 << 59) - 1
 
 Operand = Value | int | float | bool | np.ndarray
-
-
-def _reshaped(op: ops.Reshape, constant: Constant) -> Constant:
-    """The constant in another shape, whatever its size: it is the same bytes."""
-    shape = dims.numbers(op.shape)
-    if constant.splat is not None:
-        return Constant(constant.dtype, shape, splat=constant.splat)
-    if constant.materialised:
-        made = Constant.of(constant.array.reshape(shape))
-    else:
-        made = Constant(constant.dtype, shape, lambda: constant.array.reshape(shape))
-    made.steps, made.derivation = constant.steps, Derivation(op, (constant,))
-    return made
 
 
 def identifier(text: str, taken: set[str]) -> str:
@@ -224,7 +212,7 @@ class Builder:
             if found is not None:
                 return (self.elements(found, types[0].dtype),)
         if isinstance(op, ops.Reshape) and operands[0].constant is not None and dims.is_static(op.shape):
-            return (self.constant(_reshaped(op, operands[0].constant)),)
+            return (self.constant(reshaped(op, operands[0].constant)),)
         small = all(
             isinstance(t, TensorType) and isinstance(t.nbytes, int) and t.nbytes <= EAGER_FOLD_BYTES
             for t in types
@@ -236,13 +224,8 @@ class Builder:
         if cost > self.session.effort:
             return None
         self.session.effort -= cost
-        arrays = interpret.fold(op, [c.array for c in known])
-        if arrays is None:
-            return None
-        made = tuple(map(self.constant, arrays))
-        if isinstance(op, ops.LOOKED_THROUGH):
-            made[0].data.derivation = Derivation(op, tuple(known))
-        return made
+        made = computed(op, known)
+        return None if made is None else tuple(map(self.constant, made))
 
     def elements(self, values: np.ndarray | Sequence[Dimension], dtype: str = "int64") -> Value:
         """An integer tensor with the given dimensions as elements: a constant when all are numbers."""

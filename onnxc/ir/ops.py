@@ -8,121 +8,27 @@ is known to be wrong raises `TypeMismatch`, what only the run can tell is record
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from ..records import dataclass
 from . import dims, dtypes
-from .dims import Apply, Dim, Dimension, Symbol
+from .dims import Dimension, Symbol
 from .expr import Expr, topological
 from .graph import Graph, Layout, Node, TensorType, Type
+from .obligations import (
+    Shape,
+    axis_fits,
+    broadcast_shapes,
+    common_repeats,
+    finished,
+    indexed_axes,
+    indices_fit,
+    indices_within,
+    label_sizes,
+    leaves_fit,
+    window_fits,
+)
 from .requirements import Need, Requirement, TypeMismatch
-
-Shape = tuple[Dimension, ...]
-
-
-def broadcast_shapes(*shapes: Sequence[Dimension]) -> Shape:
-    """numpy's rule: align at the last axis; an axis of size 1 repeats."""
-    rank = max((len(s) for s in shapes), default=0)
-    result: list[Dimension] = [1] * rank
-    for shape in shapes:
-        for axis, size in enumerate(shape, rank - len(shape)):
-            try:
-                result[axis] = dims.broadcast(result[axis], size)
-            except ValueError as error:
-                raise TypeMismatch(f"shapes {' and '.join(_text(s) for s in shapes)}: {error}") from None
-    return tuple(result)
-
-
-def _text(shape: Sequence[Dimension]) -> str:
-    return f"[{', '.join(map(str, shape))}]"
-
-
-def _reads(need: Need, body: Expr, operands: Sequence[str], rank: int) -> None:
-    """The leaves of an expression fit operands of these element types, and the axes that it runs over."""
-    for leaf in topological(body):
-        if leaf.op == "input":
-            need.that(leaf.value < len(operands), "it has no operand ${}", leaf.value)
-            given = operands[leaf.value]
-            need.that(leaf.dtype == given, "${} is {}, not {}", leaf.value, given, leaf.dtype)
-        elif leaf.op == "index":
-            need.that(0 <= leaf.value < rank, "index({}) is outside {} axes", leaf.value, rank)
-
-
-def _finished(
-    need: Need, epilogue: Expr | None, accumulate: str, shape: Shape, extra: Sequence[TensorType]
-) -> tuple[TensorType]:
-    """The result of a sum of type `accumulate` over `shape` after its epilogue over the operands `extra`."""
-    need.that(epilogue is not None or not extra, "operands without an epilogue")
-    for operand in extra:
-        need.broadcast(operand.shape, shape)
-    if epilogue is None:
-        return (TensorType(accumulate, shape),)
-    _reads(need, epilogue, [accumulate, *(t.dtype for t in extra)], len(shape))
-    return (TensorType(epilogue.dtype, shape),)
-
-
-def _labelled(need: Need, operands: Iterable[tuple[str, TensorType]]) -> dict[str, Dimension]:
-    """The size of each label of an einsum's operands: axes of one label have one size."""
-    sizes: dict[str, Dimension] = {}
-    for labels, operand in operands:
-        need.that(len(labels) == operand.rank, "{} does not have the axes {}", operand, labels)
-        for label, size in zip(labels, operand.shape, strict=True):
-            known = sizes.setdefault(label, size)
-            need.equal(known, size, "{} and {} are both the axis {} of {}", known, size, label, operand)
-            sizes[label] = known if isinstance(known, int) else size
-    return sizes
-
-
-def _window(need: Need, op: Conv | Pool, axes: int, image: TensorType) -> None:
-    """Strides, dilations and pads for each spatial axis."""
-    need.that(image.rank == axes + 2, "{} is no batch of {}-dimensional images", image, axes)
-    lengths = [len(op.strides), len(op.dilations)]
-    need.that(lengths == [axes, axes], "one stride and dilation for each axis")
-    need.that(len(op.pads) == 2 * axes, "{} pads for {} axes", len(op.pads), axes)
-    need.that(min((*op.strides, *op.dilations), default=1) > 0, "a stride or dilation below 1")
-
-
-def _indexed(need: Need, op: Gather | Scatter, x: TensorType, indices: TensorType) -> None:
-    """Integers that name places along an axis of x."""
-    need.that(dtypes.is_integer(indices.dtype), "{} are no indices", indices)
-    if op.form == "elements":
-        need.that(x.rank == indices.rank, "indices {} do not have the rank of {}", indices, x)
-    if op.form != "nd":
-        _axis(need, op.axis, x)
-
-
-def _within(need: Need, indices: TensorType, x: TensorType, axis: int) -> None:
-    """Indices of elements name no places outside x along the axes that they do not replace."""
-    for k, (whole, part) in enumerate(zip(x.shape, indices.shape, strict=True)):
-        if k != axis:
-            need.least(whole, part, "indices {} reach outside {}", indices, x)
-
-
-def _depth(indices: TensorType) -> int:
-    """How many axes the positions of a GatherND or a ScatterND name."""
-    depth = indices.shape[-1]
-    if not isinstance(depth, int):
-        raise TypeMismatch(f"the last axis of the positions {indices} must be known")
-    return depth
-
-
-def _common(need: Need, shape: Shape) -> None:
-    """The sizes of which one is the common one repeat to it."""
-    for size in shape:
-        for part in _parts(size):
-            need.repeats(part, size)
-
-
-def _parts(size: Dimension) -> list[Dimension]:
-    match size:
-        case Dim(terms=((((Apply(kind="broadcast", left=left, right=right), 1),), 1),)):
-            return [*(_parts(left) or [left]), *(_parts(right) or [right])]
-    return []
-
-
-def _axis(need: Need, axis: int, x: TensorType) -> None:
-    need.that(0 <= axis < x.rank, "axis {} is outside {}", axis, x)
 
 
 @dataclass(frozen=True)
@@ -150,8 +56,8 @@ class Map(Op):
         shape = broadcast_shapes(*(t.shape for t in inputs), *stated)
         for operand in inputs:
             need.broadcast(operand.shape, shape)
-        _common(need, self.shape or ())
-        _reads(need, self.body, [t.dtype for t in inputs], len(shape))
+        common_repeats(need, self.shape or ())
+        leaves_fit(need, self.body, [t.dtype for t in inputs], len(shape))
         return (TensorType(self.body.dtype, shape),)
 
 
@@ -183,7 +89,7 @@ class Reduce(Op):
                 x.shape[axes[0]], 1, "{} has no element to find along axis {}", x, axes[0], code="wrong_shape"
             )
         if self.body is not None:
-            _reads(need, self.body, [x.dtype, *(t.dtype for t in extra)], x.rank)
+            leaves_fit(need, self.body, [x.dtype, *(t.dtype for t in extra)], x.rank)
         kept = [1 if a in axes else d for a, d in enumerate(x.shape) if self.keepdims or a not in axes]
         dtype = self.body.dtype if self.body is not None else x.dtype
         return (TensorType("int64" if extreme else dtype, tuple(kept)),)
@@ -217,10 +123,10 @@ class Contract(Op):
 
     def infer(self, need: Need, x: TensorType, y: TensorType, *extra: TensorType) -> tuple[TensorType]:
         need.that(not self.rounded or len(self.summed) == 1, "blocks along the labels {!r}", self.summed)
-        sizes = _labelled(need, ((self.lhs, x), (self.rhs, y)))
+        sizes = label_sizes(need, ((self.lhs, x), (self.rhs, y)))
         need.that(set(self.out) <= sizes.keys(), "{} has labels that no operand has", self.out)
         shape = tuple(sizes[label] for label in self.out)
-        return _finished(need, self.epilogue, self.accumulate, shape, extra)
+        return finished(need, self.epilogue, self.accumulate, shape, extra)
 
 
 @dataclass(frozen=True)
@@ -246,7 +152,7 @@ class Conv(Op):
     def infer(self, need: Need, x: TensorType, w: TensorType, *extra: TensorType) -> tuple[TensorType]:
         rank = len(self.strides)
         need.that(not self.zero or dtypes.is_integer(self.accumulate), "a zero point of {}", self.accumulate)
-        _window(need, self, rank, x)
+        window_fits(need, rank, x, self.strides, self.dilations, self.pads)
         need.that(w.rank == rank + 2, "{} are no {}-dimensional kernels", w, rank)
         need.that(
             len(self.output_padding) in (0, rank), "{} numbers of output padding", len(self.output_padding)
@@ -269,7 +175,7 @@ class Conv(Op):
             spatial.append(dims.maximum(length, 0))  # an image smaller than the kernel has no result
         out_channels = w.shape[1] * self.groups if self.transposed else w.shape[0]
         shape = (x.shape[0], out_channels, *spatial)
-        return _finished(need, self.epilogue, self.accumulate, shape, extra)
+        return finished(need, self.epilogue, self.accumulate, shape, extra)
 
 
 PoolKind = Literal["max", "sum", "mean", "argmax"]
@@ -291,7 +197,7 @@ class Pool(Op):
     column_major: bool = False
 
     def infer(self, need: Need, x: TensorType) -> tuple[TensorType]:
-        _window(need, self, len(self.kernel), x)
+        window_fits(need, len(self.kernel), x, self.strides, self.dilations, self.pads)
         need.that(len(self.sizes) == len(self.kernel), "one size for each axis of the image")
         return (TensorType("int64" if self.kind == "argmax" else x.dtype, (*x.shape[:2], *self.sizes)),)
 
@@ -340,7 +246,7 @@ class Attention(Op):
     def infer(
         self, need: Need, q: TensorType, k: TensorType, v: TensorType, *bias: TensorType
     ) -> tuple[TensorType]:
-        sizes = _labelled(need, ((self.q, q), (self.k, k), (self.v, v)))
+        sizes = label_sizes(need, ((self.q, q), (self.k, k), (self.v, v)))
         batch = [sizes[label] for label in self.q if label not in "qd"]
         for operand in bias:
             need.broadcast(operand.shape, (*batch, sizes["q"], sizes["k"]))
@@ -491,7 +397,7 @@ class Broadcast(Op):
 
     def infer(self, need: Need, x: TensorType) -> tuple[TensorType]:
         need.broadcast(x.shape, self.shape)
-        _common(need, self.shape)
+        common_repeats(need, self.shape)
         return (TensorType(x.dtype, self.shape),)
 
 
@@ -502,7 +408,7 @@ class Concat(Op):
     axis: int
 
     def infer(self, need: Need, first: TensorType, *others: TensorType) -> tuple[TensorType]:
-        _axis(need, self.axis, first)
+        axis_fits(need, self.axis, first)
         shape = list(first.shape)
         for other in others:
             fits = other.rank == first.rank and other.dtype == first.dtype
@@ -536,15 +442,15 @@ class Gather(Op):
     batch: int = 0
 
     def infer(self, need: Need, x: TensorType, indices: TensorType) -> tuple[TensorType]:
-        _indexed(need, self, x, indices)
+        indices_fit(need, self.form, self.axis, x, indices)
         match self.form:
             case "axis":
                 shape = (*x.shape[: self.axis], *indices.shape, *x.shape[self.axis + 1 :])
             case "elements":
-                _within(need, indices, x, self.axis)
+                indices_within(need, indices, x, self.axis)
                 shape = indices.shape
             case "nd":
-                depth, batch = _depth(indices), self.batch
+                depth, batch = indexed_axes(indices), self.batch
                 need.that(batch + depth <= x.rank, "positions of {} have more axes than {}", indices, x)
                 need.shape(indices.shape[:batch], x.shape[:batch])
                 shape = (*indices.shape[:-1], *x.shape[batch + depth :])
@@ -561,13 +467,13 @@ class Scatter(Op):
     reduction: Literal["none", "add", "mul", "min", "max"] = "none"
 
     def infer(self, need: Need, x: TensorType, indices: TensorType, updates: TensorType) -> tuple[TensorType]:
-        _indexed(need, self, x, indices)
+        indices_fit(need, self.form, self.axis, x, indices)
         need.that(x.dtype == updates.dtype, "updates {} are not of the type of {}", updates, x)
         if self.form == "elements":
-            _within(need, indices, x, self.axis)
+            indices_within(need, indices, x, self.axis)
             need.shape(updates.shape, indices.shape)
         else:
-            depth = _depth(indices)
+            depth = indexed_axes(indices)
             need.that(depth <= x.rank, "positions of {} have more axes than {}", indices, x)
             need.shape(updates.shape, (*indices.shape[:-1], *x.shape[depth:]))
         return (TensorType(x.dtype, x.shape),)
@@ -584,7 +490,7 @@ class Cumulate(Op):
     reverse: bool = False
 
     def infer(self, need: Need, x: TensorType) -> tuple[TensorType]:
-        _axis(need, self.axis, x)
+        axis_fits(need, self.axis, x)
         return (x,)
 
 
@@ -598,7 +504,7 @@ class Sort(Op):
     count: Dimension | None = None
 
     def infer(self, need: Need, x: TensorType) -> tuple[TensorType, TensorType]:
-        _axis(need, self.axis, x)
+        axis_fits(need, self.axis, x)
         shape = list(x.shape)
         if self.count is not None:
             need.least(shape[self.axis], self.count, "{} are wanted of {}", self.count, x)
