@@ -7,8 +7,10 @@ Where no kernel multiplies such integers on the target (`quantised.dot_of`), `wi
 Sums are exact, those without products too. The zero point of what is padded is the convolution's; that of a
 Contract, or one that the run computes (of which a border is padded before), is taken off behind the sum,
 times the sums of the weights.
-Bytes that would become real numbers only to be moved or compared (a maximum), or to become the same
-bytes again, stay bytes.
+So are two operands that the run computes, where bytes are made of the result again or integers are asked for.
+Of 16 bits are multiplied those whose sums stay in int32 with the weights that there are, where the target has
+dot products of them, but in windows that transforms serve better. Integers that would become real numbers
+only to be moved or compared (a maximum), or to become the same integers again, stay what they are.
 """
 
 from __future__ import annotations
@@ -17,20 +19,32 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..ir import dims, expr
+from ..ir import dims, dtypes, expr
 from ..ir.bodies import composed
 from ..ir.expr import Expr
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, constant_value
 from ..ir.interpret import run_op
-from ..ir.ops import Concat, Contract, Conv, Gather, Map, Pad, Pool, Reduce, Reshape, Slice, Transpose
-from ..ir.quantised import BYTES, Parameter, Quantised, Weights, aligned, dot_of, quantised, weights
+from ..ir.ops import MOVING, Concat, Contract, Conv, Gather, Map, Pad, Pool, Reduce, Reshape, Slice, Transpose
+from ..ir.quantised import (
+    BYTES,
+    STORED,
+    Parameter,
+    Quantised,
+    Weights,
+    aligned,
+    dot_of,
+    elements,
+    lies_together,
+    quantised,
+    weights,
+)
 from ..ir.regions import everywhere
 from ..target import Target
 from .flatten_windows import flattened
 
-#: No sum of so many products of bytes leaves int32.
-MOST_PRODUCTS = ((1 << 31) - 1) // (255 * 255)
-MOST_TERMS = ((1 << 31) - 1) // 255  # nor of so many bytes, less their zero points
+GREATEST = (1 << 31) - 1  # of int32
+FEW_CHANNELS = 16  # of which transforms of a window take longer than they save
+_OTHER = {"uint8": "int8", "int8": "uint8"}  # of the other sign
 _SQUARE = expr.input_(0, "float32") * expr.input_(0, "float32")
 
 
@@ -42,6 +56,10 @@ def integer_products(graph: Graph, target: Target) -> Graph:
 class _Integers:
     def __init__(self, graph: Graph, target: Target):
         self.rewriter, self.target = Rewriter(graph), target
+        self.reading = dict[Value, list[Node]]()
+        for node in graph.nodes:
+            for value in dict.fromkeys(node.inputs):
+                self.reading.setdefault(value, []).append(node)
 
     def graph(self) -> Graph:
         for node in self.rewriter.graph.nodes:
@@ -54,8 +72,10 @@ class _Integers:
 
     def _changed(self, node: Node) -> tuple[Value, ...] | None:
         match node.op:
-            case Conv() | Contract():
+            case Conv():
                 return self._product(node)
+            case Contract():
+                return self._product(node) or self._product_of_two(node)
             case Reduce(kind="sum", body=body) if body in (None, _SQUARE):
                 return self._sum(node)
             case Pool(kind="max") | Reduce(kind="max" | "min", body=None):
@@ -81,11 +101,16 @@ class _Integers:
         labels = _labels(op, x.stored.rank)
         if not all(_is_outside(a, labels) for a in (w.zero, w.scale) if a is not None):
             return None
-        if dims.product(w.stored.shape[k] for k in _summed(labels)) > MOST_PRODUCTS:
+        if not _fits(x, w, _summed(labels)):
             return None
-        signed, rest = w.signed()
+        if x.stored.dtype in BYTES:
+            signed, rest = w.signed()
+        else:
+            signed, rest = w.centred(), np.zeros((1,) * len(w.stored.shape), np.int32)
+            if self.target.dot(x.stored.dtype, signed.dtype, "int32") is None or _transforms(op, signed):
+                return None
         plain = replace(op, accumulate="int32", epilogue=None, exact=False)
-        kernels = Value(TensorType("int8", signed.shape), name, signed)
+        kernels = Value(TensorType(signed.dtype, signed.shape), name, signed)
         if dot_of(flattened(plain, x.stored, kernels), x.stored, kernels, self.target) is None:
             return None
         if isinstance(plain, Conv) and isinstance(x.zero, int):
@@ -119,6 +144,100 @@ class _Integers:
             return sums
         return self.rewriter.add(Map(body.result), body.operands, node.origin, [node.outputs[0].name])
 
+    def _product_of_two(self, node: Node[Contract]) -> tuple[Value, ...] | None:
+        """A product of two operands that the run computes, of bytes. Real numbers stay what they are where
+        nobody makes integers of the result: attention multiplies them without storing any."""
+        op, operands = node.op, [self.rewriter.of(v) for v in node.inputs[:2]]
+        x, w = map(quantised, operands)
+        if x is None or w is None or {x.stored.dtype, w.stored.dtype} - {*BYTES} or len(op.summed) != 1:
+            return None
+        real, depth = op.accumulate == "float32", operands[0].shape[op.lhs.index(op.summed)]
+        if op.rounded or (not real and op.accumulate != "int32"):
+            return None
+        if (x.scale is not None) != real or (w.scale is not None) != real:
+            return None
+        if real and not (_sums_fit(depth, x, w) and self._becomes_integers(node.outputs[0])):
+            return None
+        pair = self._multiplied(op, x, w, node.origin)
+        if pair is None:
+            return None
+        x, w = pair
+        plain = replace(op, accumulate="int32", epilogue=None, exact=False)
+        body = _Body(*self.rewriter.add(plain, [x.stored, w.stored], node.origin))
+        for one, labels, other, whole in ((w, op.rhs, x, False), (x, op.lhs, w, True)):
+            if other.zero != 0:  # times the sums of the other operand, less its zero point for one of the two
+                totals = self._totals(one if whole else replace(one, zero=0), labels, op, node.origin)
+                body.result -= body.operand(totals) * body.parameter(other.zero, "int32")
+        if x.scale is not None and w.scale is not None:
+            scale = body.parameter(x.scale, "float32") * body.parameter(w.scale, "float32")
+            body.result = body.result.cast("float32") * scale
+        if op.epilogue is not None:
+            others = {k: body.operand(self.rewriter.of(v)) for k, v in enumerate(node.inputs[2:], 1)}
+            body.result = expr.substitute(op.epilogue, {0: body.result, **others})
+        if body.result.op == "input":
+            return (body.operands[0],)
+        return self.rewriter.add(Map(body.result), body.operands, node.origin, [node.outputs[0].name])
+
+    def _becomes_integers(self, value: Value, steps: int = 8) -> bool:
+        """Whether all that reads a value makes integers of it, after so many Maps and movements at most."""
+        readers = self.reading.get(value, ())
+        if not steps or not readers or value in self.rewriter.graph.outputs:
+            return False
+        if not all(isinstance(node.op, (*MOVING, Map)) for node in readers):
+            return False
+        made = [node.outputs[0] for node in readers]
+        return all(dtypes.is_integer(v.dtype) or self._becomes_integers(v, steps - 1) for v in made)
+
+    def _multiplied(
+        self, op: Contract, x: Quantised, w: Quantised, origin: str
+    ) -> tuple[Quantised, Quantised] | None:
+        """The operands as the target multiplies them, one of them with the other sign if need be."""
+        a, b = x.stored.dtype, w.stored.dtype
+        if not lies_together(op, x.stored):
+            return None
+        if self.target.dot(a, b, "int32"):
+            return x, w
+        if self.target.dot(a, _OTHER[b], "int32"):
+            return x, self._other_sign(w, origin)
+        return (self._other_sign(x, origin), w) if self.target.dot(_OTHER[a], b, "int32") else None
+
+    def _other_sign(self, q: Quantised, origin: str) -> Quantised:
+        """Bytes with the other sign, 128 more or less, as their zero point is."""
+        dtype = _OTHER[q.stored.dtype]
+        shift = dtypes.integer_range(dtype)[0] - dtypes.integer_range(q.stored.dtype)[0]
+        moved = Map((expr.input_(0, q.stored.dtype).cast("int32") + shift).cast(dtype))
+
+        def shifted(value: Value) -> Value:
+            """What is moved is shifted before, by what makes it."""
+            node = value.producer
+            alone = self.rewriter.readers[value] <= 1
+            if alone and node is not None and isinstance(node.op, (Reshape, Transpose)):
+                return self.rewriter.add(node.op, [shifted(node.inputs[0])], origin)[0]
+            return self.rewriter.add(moved, [value], origin)[0]
+
+        if isinstance(q.zero, Value):
+            body = expr.input_(0, q.zero.dtype).cast("int32") + shift
+            zero: Parameter = self.rewriter.add(Map(body), [q.zero], origin)[0]
+        else:
+            zero = q.zero + shift
+        return Quantised(shifted(q.stored), zero, q.scale)
+
+    def _totals(self, q: Quantised, labels: str, op: Contract, origin: str) -> Value:
+        """Sums of what bytes stand for along the axis that a product sums over, broadcast to its result."""
+        body = _Body(q.stored)
+        body.result = body.result.cast("int32")
+        if q.zero != 0:
+            body.result -= body.parameter(q.zero, "int32")
+        (centred,) = self.rewriter.add(Map(body.result), body.operands, origin)
+        (totals,) = self.rewriter.add(Reduce("sum", (labels.index(op.summed),)), [centred], origin)
+        kept = [label for label in labels if label not in op.summed]
+        order = [kept.index(label) for label in op.out if label in kept]
+        if order != sorted(order):
+            (totals,) = self.rewriter.add(Transpose(tuple(order)), [totals], origin)
+        sizes = dict(zip(labels, q.stored.shape))
+        shape = tuple(sizes[label] if label in kept else 1 for label in op.out)
+        return self.rewriter.add(Reshape(shape), [totals], origin)[0]
+
     def _sum(self, node: Node[Reduce]) -> tuple[Value, ...] | None:
         """A sum of numbers, or of their squares, computed of the bytes that nobody else makes numbers of."""
         (real,) = (self.rewriter.of(v) for v in node.inputs)
@@ -126,8 +245,8 @@ class _Integers:
         if x is None or not isinstance(x.scale, float) or not isinstance(x.zero, int):
             return None
         squared = node.op.body is not None
-        most = MOST_PRODUCTS if squared else MOST_TERMS
-        if self.rewriter.readers[real] > 1 or not isinstance(count, int) or count > most:
+        each = _span(x.stored.dtype) ** (2 if squared else 1)
+        if self.rewriter.readers[real] > 1 or not isinstance(count, int) or count * each > GREATEST:
             return None
         whole, total = expr.input_(0, x.stored.dtype).cast("int32"), expr.input_(0, "int32")
         if squared:
@@ -149,7 +268,7 @@ class _Integers:
         before, after = ((0, 0, *op.pads[k * rank : (k + 1) * rank]) for k in range(2))
         return self.rewriter.add(Pad("constant", before, after), [x.stored, zero], node.origin)[0]
 
-    # Bytes that stay bytes -----------------------------------------------------------------------
+    # Integers that stay as they are ----------------------------------------------------------------
 
     def _greatest(self, node: Node[Pool] | Node[Reduce]) -> tuple[Value, ...] | None:
         """The maxima of numbers are those of the bytes behind them, where the scale is positive; those along
@@ -194,7 +313,7 @@ class _Integers:
         joined, each part's or a Map of it."""
         operands = [self.rewriter.of(v) for v in node.inputs]
         body, shape = node.op.body, node.outputs[0].shape
-        if len(operands) != 1 or body.dtype not in BYTES or operands[0].shape != shape:
+        if len(operands) != 1 or body.dtype not in STORED or operands[0].shape != shape:
             return None
         (real,) = operands
         joint = real.producer
@@ -218,8 +337,8 @@ def _restored(body: Expr, real: Value) -> Value | None:
     again, stored = composed(body, [real], 0)
     if len(stored) != 1 or stored[0].dtype != body.dtype:
         return None
-    bytes_ = np.arange(256, dtype=np.uint8).view(body.dtype)
-    return stored[0] if (run_op(Map(again), [bytes_], {})[0] == bytes_).all() else None
+    all_ = elements(body.dtype)
+    return stored[0] if (run_op(Map(again), [all_], {})[0] == all_).all() else None
 
 
 def _byte_of(body: Expr, number: Constant | None) -> np.ndarray | None:
@@ -227,8 +346,8 @@ def _byte_of(body: Expr, number: Constant | None) -> np.ndarray | None:
     (stored,) = (e.dtype for e in expr.topological(body) if e.op == "input")
     if number is None or number.nbytes == 0:
         return None
-    bytes_ = np.arange(256, dtype=np.uint8).view(stored)
-    found = bytes_[run_op(Map(body), [bytes_], {})[0] == number.array.reshape(-1)[0]]
+    all_ = elements(stored)
+    found = all_[run_op(Map(body), [all_], {})[0] == number.array.reshape(-1)[0]]
     return found[0].reshape(()) if len(found) else None
 
 
@@ -288,6 +407,37 @@ def _alike(op: Conv | Contract, labels: Labels) -> tuple[int, ...]:
     """The axes of the weights along which all are multiplied with the same numbers."""
     apart = op.lhs if isinstance(op, Contract) else "o" if op.groups > 1 else ""
     return tuple(k for k, label in enumerate(labels[0]) if k not in _summed(labels) and label not in apart)
+
+
+def _transforms(op: Conv | Contract, w: Constant) -> bool:
+    """Whether a convolution of numbers saves more multiplications than products of 16 bits do, by transforms
+    (`codegen/kernels/winograd.py`): of windows of several rows and columns, channel by channel of many."""
+    if not isinstance(op, Conv) or op.groups > 1 or {*op.strides} != {1}:
+        return False
+    return min(w.shape[:2]) >= FEW_CHANNELS and all(n > 2 for n in w.shape[2:]) and len(op.strides) == 2
+
+
+def _span(dtype: str) -> int:
+    """What no two integers of a type differ by more than, nor one from its zero point."""
+    return (1 << dtypes.bits(dtype)) - 1
+
+
+def _sums_fit(depth: dims.Dimension, x: Quantised, w: Quantised) -> bool:
+    """Whether no sum of so many products leaves int32."""
+    return isinstance(depth, int) and depth * _span(x.stored.dtype) * _span(w.stored.dtype) <= GREATEST
+
+
+def _fits(x: Quantised, w: Weights, summed: tuple[int, ...]) -> bool:
+    """Whether no sum of products leaves int32: of bytes by their number, else by the weights there are."""
+    count = dims.product(w.stored.shape[k] for k in summed)
+    if count * _span(x.stored.dtype) * _span(w.stored.dtype) <= GREATEST:
+        return True
+    if x.stored.dtype in BYTES or not isinstance(x.zero, int):
+        return False
+    low, high = (bound - x.zero for bound in dtypes.integer_range(x.stored.dtype))
+    centred = w.centred().array.astype(np.int64)
+    sums = [part.sum(axis=summed) for part in (np.minimum(centred, 0), np.maximum(centred, 0))]
+    return all(abs(a * sums[0] + b * sums[1]).max() <= GREATEST for a, b in ((low, high), (high, low)))
 
 
 def _is_outside(parameter: np.ndarray, labels: Labels) -> bool:

@@ -122,7 +122,7 @@ def _is_native(node: Node, target: Target) -> bool:
     if not isinstance(node.op, (Contract, Conv)):
         return False
     x, w = node.inputs[:2]
-    if w.constant is None and isinstance(node.op, Contract):
+    if w.constant is None and x.constant is not None and isinstance(node.op, Contract):
         x, w = w, x
     return dot_of(flattened(node.op, x, w), x, w, target) is not None
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..target import Dot, Target
 
 BYTES = ("uint8", "int8")
+STORED = (*BYTES, "uint16", "int16")  # what real numbers are made of
 WIDEST_PAD = 64  # what an image's border may be wide
 
 #: A number, or a value of one element that has it.
@@ -30,7 +31,7 @@ Parameter = int | float | Value
 
 @dataclass(frozen=True)
 class Quantised:
-    """A value whose elements are stored as bytes, with one scale and one zero point for all."""
+    """A value whose elements are stored as integers, with one scale and one zero point for all."""
 
     stored: Value
     zero: Parameter
@@ -59,12 +60,20 @@ class Weights:
         )
         return moved, start - zero
 
+    def centred(self) -> Constant:
+        """int16, stored - zero."""
+        stored, zero = self.stored, self.zero
+        return Constant("int16", stored.shape, lambda: stored.array.astype(np.int16) - zero.astype(np.int16))
+
 
 def dot_of(op: Op, x: Value, w: Value, target: Target) -> Dot | None:
     """The instruction with which kernels add up a Contract or a Conv of these operands in integers on a
-    target, w being the constant one; None where none does, so that it is computed in wider numbers."""
+    target, w being the constant one if there is one; None where none does, so that it is computed in wider
+    numbers."""
     if not isinstance(op, (Contract, Conv)) or not all(map(dtypes.is_integer, (x.dtype, op.accumulate))):
         return None
+    if w.constant is None and isinstance(op, Contract):
+        return target.dot(x.dtype, w.dtype, op.accumulate) if lies_together(op, x) else None
     if w.constant is None or not w.data.nbytes:
         return None
     if isinstance(op, Conv):
@@ -72,6 +81,13 @@ def dot_of(op: Op, x: Value, w: Value, target: Target) -> Dot | None:
         if op.transposed or len(op.strides) > 2 or not pads or not isinstance(x.shape[1], int):
             return None
     return target.integer_dot(x.dtype, w.dtype, op.accumulate)
+
+
+def lies_together(op: Contract, x: Value) -> bool:
+    """Whether neighbours along what a product sums over lie together in its first operand."""
+    made = None if x.producer is None else x.producer.op
+    moved = isinstance(made, Transpose) and made.perm[-1] != len(made.perm) - 1
+    return bool(op.summed) and op.lhs.endswith(op.summed) and not moved
 
 
 def quantised(value: Value) -> Quantised | None:
@@ -90,7 +106,7 @@ def quantised(value: Value) -> Quantised | None:
     x = node.inputs[stored]
     start = _parameter(zero, node.inputs)
     step = None if scale is None else _parameter(scale, node.inputs)
-    known = x.constant is None and x.dtype in BYTES and x.shape == value.shape
+    known = x.constant is None and x.dtype in STORED and x.shape == value.shape
     if not known or start is None or (step is None) != (scale is None):
         return None
     return Quantised(x, start, step)
@@ -116,6 +132,12 @@ def weights(constant: Constant) -> Weights | None:
         return None
     scales = None if scale is None else _evaluated(scale, made.operands)
     return Weights(stored, _evaluated(zero, made.operands), scales)
+
+
+def elements(dtype: str) -> np.ndarray:
+    """All numbers of a type of integers, which has few."""
+    low, high = dtypes.integer_range(dtype)
+    return np.arange(low, high + 1).astype(dtypes.numpy_dtype(dtype))
 
 
 def aligned(array: np.ndarray, rank: int) -> np.ndarray:

@@ -161,6 +161,131 @@ accumulate=int32
     )
 
 
+WORDS = """graph g(%x: int16[n, 600]) {
+    %w = constant int8[600, 4] #w
+    %0 = map(%x) { mul(cast(sub(cast($0, int32), {zero}), float32), 0.5) }
+    %1 = map(%w) { mul(cast(cast($0, int32), float32), 0.25) }
+    %2 = contract(%0, %1) lhs=mk rhs=kn out=mn accumulate=float32
+    return %2
+}"""
+
+
+@pytest.mark.parametrize(
+    ("weight", "zero", "integers"),
+    [(9, 0, True), (-9, -(1 << 15), True), (109, 0, True), (110, 0, False), (109, 100, False)],
+)
+def test_words_are_multiplied_where_no_sum_leaves_int32(weight, zero, integers):
+    stored = {"w": np.full((600, 4), weight, np.int8)}
+    x = np.full((2, 600), -(1 << 15), np.int16)
+    text = WORDS.replace("{zero}", str(zero))
+    found = agrees(lambda graph: integer_products(fold_constants(graph)), text, stored, [x])
+    (node,) = [n for n in found.nodes if isinstance(n.op, Contract)]
+    types = [v.dtype for v in node.inputs]
+    assert types == (["int16", "int16"] if integers else ["float32", "float32"])
+
+
+def test_words_stay_numbers_where_the_target_has_no_products_of_them():
+    stored, target = {"w": np.full((600, 4), 9, np.int8)}, TARGETS["x86-64-v2"]
+    text = WORDS.replace("{zero}", "0")
+    found = agrees(lambda graph: passes.integer_products(fold_constants(graph), target), text, stored, n=2)
+    assert {v.dtype for n in found.nodes if isinstance(n.op, Contract) for v in n.inputs} == {"float32"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "stride", "multiplied"),
+    [
+        ((16, 16, 1, 1), 1, "int16"),
+        ((16, 16, 3, 3), 2, "int16"),
+        ((16, 1, 3, 3), 1, "int16"),
+        ((16, 16, 3, 3), 1, "float32"),
+    ],
+    ids=str,
+)
+def test_words_in_windows_stay_numbers_where_transforms_save_more(shape, stride, multiplied):
+    weights = {"w": np.random.default_rng(0).integers(-9, 10, shape).astype(np.int8)}
+    text = f"""graph g(%x: int16[1, 16, 6, 7]) {{
+        %w = constant int8[{", ".join(map(str, shape))}] #w
+        %0 = map(%x) {{ mul(cast(sub(cast($0, int32), 7), float32), 0.5) }}
+        %1 = map(%w) {{ mul(cast(cast($0, int32), float32), 0.25) }}
+        %2 = conv(%0, %1) strides=({stride}, {stride}) pads=(0, 0, 0, 0) dilations=(1, 1) \
+groups={16 // shape[1]} accumulate=float32
+        return %2
+    }}"""
+    found = agrees(lambda graph: integer_products(fold_constants(graph)), text, weights)
+    (conv,) = [n for n in found.nodes if isinstance(n.op, Conv)]
+    assert conv.inputs[0].dtype == multiplied
+
+
+def test_words_that_are_moved_or_become_the_same_stay_words():
+    found = agrees(
+        clean(integer_products),
+        """graph g(%x: int16[4, 6]) {
+        %0 = map(%x) { mul(cast(sub(cast($0, int32), 7), float32), 0.25) }
+        %1 = transpose(%0) perm=(1, 0)
+        %2 = map(%1) { cast(min(max(add(round(div($0, 0.25)), 7.0), -32768.0), 32767.0), int16) }
+        return %2
+    }""",
+    )
+    assert ops(found) == ["Transpose"]
+
+
+QUANTISED = """%4 = map(%3) { cast(min(max(add(round(mul($0, 0.02)), 99.0), 0.0), 255.0), uint8) }
+    return %4"""
+
+
+def of_two(other="uint8", zeros=(7, 130), rhs="bhkn", k=4, last=QUANTISED, target="cascadelake", **sizes):
+    """The types of what is multiplied in a product of two operands that the run computes."""
+    sizes_of = {"b": 2, "h": 3, "k": k, "n": 6}
+    shape = ", ".join(str(sizes_of[label]) for label in rhs)
+    text = f"""graph g(%x: uint8[2, 3, 5, {k}], %y: {other}[{shape}]) {{
+        %0 = map(%x) {{ mul(cast(sub(cast($0, int32), {zeros[0]}), float32), 0.5) }}
+        %1 = map(%y) {{ mul(cast(sub(cast($0, int32), {zeros[1]}), float32), 0.25) }}
+        %2 = contract(%0, %1) lhs=bhmk rhs={rhs} out=bhmn accumulate=float32
+        %3 = reshape(%2) shape=(6, 5, 6)
+        {last}
+    }}"""
+    found = agrees(lambda graph: passes.integer_products(graph, TARGETS[target]), text, **sizes)
+    (node,) = [n for n in found.nodes if isinstance(n.op, Contract)]
+    return [v.dtype for v in node.inputs]
+
+
+@pytest.mark.parametrize("zeros", [(0, 0), (0, 100), (100, 0), (3, 128), (255, 255)])
+@pytest.mark.parametrize("rhs", ["bhkn", "bhnk", "hnbk"])
+@pytest.mark.parametrize("other", ["uint8", "int8"])
+def test_two_operands_that_the_run_computes_are_multiplied_as_bytes(zeros, rhs, other):
+    assert of_two(other, zeros, rhs) == ["uint8", "int8"]
+
+
+@pytest.mark.parametrize("last", ["return %3", "%4 = map(%3) { exp($0) }\n return %4"])
+def test_two_operands_stay_numbers_where_nobody_makes_integers_of_their_product(last):
+    assert of_two(last=last) == ["float32", "float32"]
+
+
+def test_two_operands_stay_numbers_where_sums_may_leave_int32():
+    assert of_two(k="s", s=3) == ["float32", "float32"]
+
+
+def test_two_operands_stay_numbers_where_the_target_has_no_products_of_bytes():
+    assert of_two(target="x86-64-v2") == ["float32", "float32"]
+
+
+@pytest.mark.parametrize("other", ["uint8", "int8"])
+def test_zero_points_of_two_operands_may_be_the_runs(other):
+    text = f"""graph g(%x: uint8[5, k], %y: {other}[k, 6], %a: uint8[], %b: {other}[1]) {{
+        %0 = map(%x, %a) {{ sub(cast($0, int32), cast($1, int32)) }}
+        %1 = map(%y, %b) {{ sub(cast($0, int32), cast($1, int32)) }}
+        %2 = contract(%0, %1) lhs=mk rhs=kn out=mn accumulate=int32
+        return %2
+    }}"""
+    draw = np.random.default_rng(0)
+    low = 0 if other == "uint8" else -128
+    x, y = (draw.integers(least, least + 256, n) for least, n in ((0, (5, 9)), (low, (9, 6))))
+    arrays = [x.astype(np.uint8), y.astype(other), np.uint8(200), np.array([low + 3], other)]
+    found = agrees(integer_products, text, inputs=arrays, k=9)
+    (node,) = [n for n in found.nodes if isinstance(n.op, Contract)]
+    assert [v.dtype for v in node.inputs] == ["uint8", "int8"]
+
+
 def dequantised(stored, zero, scale):
     """A constant made of stored integers, as fold_constants leaves it."""
     graph = parse(

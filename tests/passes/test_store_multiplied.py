@@ -1,21 +1,21 @@
-"""store_unsigned: signed bytes are stored as unsigned ones where only those are multiplied."""
+"""store_multiplied: integers are stored with the sign that products need."""
 
 import pytest
 from support.pass_text import agrees, becomes, stays
 
-from onnxc.passes import store_unsigned as passes
+from onnxc.passes import store_multiplied as passes
 from onnxc.target import TARGETS
 
 DEQUANTISE = "mul(cast(sub(cast($0, int32), 3), float32), 0.125)"
 
 
-def store_unsigned(graph, target="cascadelake"):
-    return passes.store_unsigned(graph, TARGETS[target])
+def store_multiplied(graph, target="cascadelake"):
+    return passes.store_multiplied(graph, TARGETS[target])
 
 
 def test_the_clip_and_the_zero_point_move():
     becomes(
-        store_unsigned,
+        store_multiplied,
         f"""graph g(%x: float32[8]) {{
         %0 = map(%x) {{ cast(min(max(add(round(mul($0, 8.0)), 3.0), -128.0), 127.0), int8) }}
         %1 = map(%0) {{ {DEQUANTISE} }}
@@ -40,7 +40,7 @@ def test_the_clip_and_the_zero_point_move():
 )
 def test_no_number_changes(made):
     found = agrees(
-        store_unsigned,
+        store_multiplied,
         f"""graph g(%x: float32[n]) {{
         %0 = map(%x) {{ {made} }}
         %1 = map(%0) {{ {DEQUANTISE} }}
@@ -52,10 +52,24 @@ def test_no_number_changes(made):
     assert found.nodes[0].outputs[0].dtype == "uint8"
 
 
+@pytest.mark.parametrize("zero", [0, 999, 1 << 15, 65535])
+def test_unsigned_words_become_signed_ones(zero):
+    found = agrees(
+        store_multiplied,
+        f"""graph g(%x: float32[n]) {{
+        %0 = map(%x) {{ cast(min(max(add(round(mul($0, 9000.0)), {zero}.0), 0.0), 65535.0), uint16) }}
+        %1 = map(%0) {{ mul(cast(sub(cast($0, int32), {zero}), float32), 0.125) }}
+        return %1
+    }}""",
+        n=1000,
+    )
+    assert found.nodes[0].outputs[0].dtype == "int16"
+
+
 @pytest.mark.parametrize("last", ["return %0, %1", "%2 = map(%0) { neg($0) }\n return %1, %2"])
 def test_bytes_that_others_read_stay_signed(last):
     stays(
-        store_unsigned,
+        store_multiplied,
         f"""graph g(%x: float32[8]) {{
         %0 = map(%x) {{ cast($0, int8) }}
         %1 = map(%0) {{ {DEQUANTISE} }}
@@ -67,7 +81,7 @@ def test_bytes_that_others_read_stay_signed(last):
 @pytest.mark.parametrize("target", ["x86-64-v4", "neoverse-n1"])
 def test_they_stay_signed_where_signed_ones_are_multiplied_or_none(target):
     stays(
-        lambda graph: store_unsigned(graph, target),
+        lambda graph: store_multiplied(graph, target),
         f"""graph g(%x: float32[8]) {{
         %0 = map(%x) {{ cast($0, int8) }}
         %1 = map(%0) {{ {DEQUANTISE} }}
