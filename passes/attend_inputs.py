@@ -53,10 +53,10 @@ def _match(node: Node, rewriter: Rewriter) -> tuple[_Heads, _Heads] | None:
     heads, (keys, values) = op.k[-2:-1], (_heads(value, rewriter) for value in (k, v))
     if keys is None or values is None or keys.x is not values.x:
         return None
-    together = op.q[-3:] in (f"q{heads}d", f"{heads}qd")  # heads and queries, which become queries
-    if not together or not op.k.endswith(f"k{heads}d") or op.v != op.k.replace("d", "e"):
+    merged = (f"{op.k[:-3]}q{heads}d", f"{op.k[:-3]}{heads}qd")  # of heads and queries, which become queries
+    if op.q not in merged or not op.k.endswith(f"k{heads}d") or op.v != op.k.replace("d", "e"):
         return None
-    if any(v.rank > 2 and v.shape[-3:-1] != (1, 1) for v in bias):
+    if any(size != 1 for v in bias for size in v.shape[-3:-1]):
         return None
     channels, _, length = dims.numbers(keys.weights.shape)
     queries, tokens = (

@@ -13,9 +13,9 @@ NUMBERS = {name: RANDOM.standard_normal(shape).astype(np.float32) for name, shap
 
 
 def network(queries=1, key="%0", value="%1", mask="", q="aqbd", out="abqe", returned="%y"):
-    sizes = {"a": "n", "b": 2, "q": queries, "d": 16}
+    sizes = {"a": "n", "b": 2, "q": queries, "d": 16, "g": 3}
     query = ", ".join(str(sizes[label]) for label in q)
-    masks = "%m: float32[n, 1, 1, s], %h: float32[2, 1, s]"
+    masks = "%m: float32[n, 1, 1, s], %h: float32[2, 1, s], %t: float32[2, s]"
     return f"""graph g(%x: float32[n, s, 6], %q: float32[{query}], {masks}) {{
     %u = constant float32[6, 32] #u
     %w = constant float32[6, 32] #w
@@ -61,12 +61,17 @@ def test_a_bias_of_values_is_not_added_where_there_are_no_tokens():
     assert attended(network(value="%3"), tokens=0) == [6, 6]
 
 
+def test_queries_of_several_batches_over_the_same_tokens_attend_to_keys():
+    assert attended(network(q="gaqbd", out="gaqbe")) == [16, 16]
+
+
 def test_many_queries_attend_to_keys():
     assert attended(network(8)) == [16, 16]
 
 
-def test_scores_that_differ_from_head_to_head_stay():
-    assert attended(network(mask=", %h")) == [16, 16]
+@pytest.mark.parametrize("mask", [", %h", ", %t"])
+def test_scores_that_differ_from_head_to_head_or_query_to_query_stay(mask):
+    assert attended(network(2, mask=mask)) == [16, 16]
 
 
 @pytest.mark.parametrize("returned", ["%y, %0", "%y, %k"])

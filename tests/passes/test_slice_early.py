@@ -65,6 +65,17 @@ def test_more_than_half_of_the_rows_stay():
     stays(slice_early, text.replace("s, ", "6, "), WEIGHTS)
 
 
+def test_a_part_that_is_also_turned_round_stays():
+    turned = "slice(%y) starts=(0, 0, 7) sizes=(b, 1, 8) steps=(1, 1, -1)"
+    stays(slice_early, network(read=turned), WEIGHTS)
+
+
+def test_a_part_of_a_diagonal_stays():
+    made = "contract(%q, %c) lhs=bmmk rhs=bkn out=bmn accumulate=float32"
+    text = network(made).replace("%c: float32[b, s, 8]", "%c: float32[b, 6, 8], %q: float32[b, s, s, 6]")
+    stays(slice_early, text, WEIGHTS)
+
+
 def test_a_part_of_what_no_product_makes_stays():
     stays(slice_early, network("map(%c) { exp($0) }"), WEIGHTS)
 
@@ -122,3 +133,88 @@ ATTENTION = f"""graph g(%x: float32[b, s, 6], %q: float32[b, 4, s, s]) {{
 
 def test_keys_and_values_stay_whole():
     assert rows(ATTENTION, tolerance=1e-6) == ["1", "s", "1"]
+
+
+#: The place of the greatest of a row of numbers, that place in turn, and as a position.
+END = "%e = reduce(%i) kind=argmax axes=(1)"
+IN_TURN = [
+    END,
+    "%n = map() { index(0) } shape=(b)",
+    "%l = elements() dims=(s) shape=(1)",
+    "%m = map(%n, %l) { mul($0, $1) }",
+    "%p = map(%e, %m) { add($0, $1) }",
+    "%j = reshape(%y) shape=(b*s, 8)",
+    "%r = gather(%j, %p) form=axis",
+]
+POSITIONS = [
+    "%e = reduce(%i) kind=argmax axes=(1) keepdims=true",
+    "%n = map() { index(0) } shape=(b, 1)",
+    "%p = concat(%n, %e) axis=1",
+    "%r = gather(%y, %p) form=nd",
+]
+
+
+def chosen(read, made=PRODUCT):
+    text = network(made, "\n    ".join(read)).replace("%r = %", "%", 1)
+    return text.replace(
+        "%c: float32[b, s, 8]", "%i: int64[b, s], %c: float32[b, s, 8], %q: float32[b, 4, s, s]"
+    )
+
+
+@pytest.mark.parametrize("read", [IN_TURN, POSITIONS], ids=["in turn", "positions"])
+@pytest.mark.parametrize("sizes", [{}, {"b": 1}, {"s": 1}])
+def test_a_row_of_each_entry_that_the_run_chooses_is_computed(read, sizes):
+    assert rows(chosen(read), tolerance=1e-6, **sizes) == ["1"]
+
+
+@pytest.mark.parametrize("read", [IN_TURN, POSITIONS], ids=["in turn", "positions"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_rows_are_chosen_from_known_numbers_of_entries(read, batch):
+    counts = f"%n = constant int64[{batch}{{}}] ({', '.join(map(str, range(batch)))})"
+    known = {
+        "%n = map() { index(0) } shape=(b)": counts.format(""),
+        "%n = map() { index(0) } shape=(b, 1)": counts.format(", 1"),
+    }
+    text = chosen([known.get(line, line) for line in read])
+    assert rows(text.replace("b*s", f"{batch}*s").replace("[b, ", f"[{batch}, "), tolerance=1e-6) == ["1"]
+
+
+def test_the_place_before_one_that_is_found_counts_from_the_end():
+    before = "%e = map(%f, %l) { mod(sub($0, 1), $1) }"
+    read = ["%f = reduce(%i) kind=argmax axes=(1)", IN_TURN[2], before, IN_TURN[1], *IN_TURN[3:]]
+    assert rows(chosen(read)) == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        (END, "%e = reduce(%i) kind=sum axes=(1)"),
+        ("%l = elements() dims=(s) shape=(1)", "%l = elements() dims=(s - 1) shape=(1)"),
+        ("%p = map(%e, %m) { add($0, $1) }", "%p = map(%e, %m) { add($0, add($1, 1)) }"),
+    ],
+)
+def test_places_that_may_be_those_of_another_entry_stay(line, other):
+    stays(slice_early, chosen([other if step == line else step for step in IN_TURN]), WEIGHTS)
+
+
+def test_what_tells_the_row_is_not_sliced_by_it():
+    read = ["%h = map(%y) { mul($0, 2.0) }", "%g = reduce(%h) kind=sum axes=(2)", *POSITIONS]
+    read[2] = "%e = reduce(%g) kind=argmax axes=(1) keepdims=true"
+    stays(slice_early, chosen(read), WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        "float32[b, 4, s, s]",
+        "float32[1, 4, s, s]",
+        "float32[4, s, s]",
+        "float32[b, 4, 1, s]",
+        "float32[s, s]",
+    ],
+)
+def test_the_chosen_rows_attend_to_all_keys(mask):
+    made = f"{PRODUCT}\n    " + "\n    ".join(ATTENTION.splitlines()[3:8])
+    text = chosen(POSITIONS, made).replace("%y = contract", "%0 = contract", 1)
+    text = text.replace("float32[b, 4, s, s]", mask)
+    assert rows(text, tolerance=1e-6) == ["1", "s", "1"]
