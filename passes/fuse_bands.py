@@ -1,5 +1,6 @@
-"""fuse_bands: a depthwise convolution and the 1x1 convolutions around it become one group, where the images
-between them are large: a kernel computes it some rows at a time, so that these images never leave the caches.
+"""fuse_bands: a depthwise convolution or a pool and the convolutions around it, 1x1 ones or, before it, one
+of few channels, become one group, where the images between them are large: a kernel computes it some rows at
+a time, so that these images never leave the caches.
 
 %a = conv(%x, %u); %b = conv(%a, %v) groups 96; %y = conv(%b, %w)
 →   %y = fused bands(%x, %u, %v, %w) { the same }
@@ -10,10 +11,11 @@ from __future__ import annotations
 from ..ir import dims
 from ..ir.graph import Graph, Node, Rewriter
 from ..ir.groups import fuse_chain
-from ..ir.ops import Conv
+from ..ir.ops import Conv, Pool
 from ..ir.regions import everywhere
 from ..target import Target
 
+FEW = 4  # channels of a network's input
 SHARE = 2  # an image between is large where it takes more than this part of the second-level cache
 
 
@@ -37,14 +39,14 @@ def _fused(graph: Graph, target: Target) -> Graph:
     last: dict[Node, list[Node]] = {}  # where a group stands → its members
     grouped: set[Node] = set()
     for node in graph.nodes:
-        if not _is_depthwise(node):
+        if not (_is_depthwise(node) or _is_pool(node)):
             continue
         before, after = node.inputs[0].producer, follower(node)
         members = [node]
         if (
             before is not None
             and before not in grouped
-            and _is_pointwise(before)
+            and (_is_pointwise(before) or _is_first(before))
             and follower(before) is node
         ):
             members.insert(0, before)
@@ -77,6 +79,18 @@ def _is_plain(node: Node) -> bool:
 def _is_depthwise(node: Node) -> bool:
     op = node.op
     return _is_plain(node) and 1 < op.groups == node.inputs[0].shape[1] == node.outputs[0].shape[1]
+
+
+def _is_pool(node: Node) -> bool:
+    op, x = node.op, node.inputs[0] if node.inputs else None
+    plain = isinstance(op, Pool) and op.kind in ("max", "mean") and len(op.kernel) == 2
+    return plain and x is not None and x.dtype == "float32" and isinstance(x.shape[1], int)
+
+
+def _is_first(node: Node) -> bool:
+    """Whether a node convolves images of few channels."""
+    channels = node.inputs[0].shape[1] if _is_plain(node) else FEW + 1
+    return isinstance(channels, int) and channels <= FEW and node.op.groups == 1
 
 
 def _is_pointwise(node: Node) -> bool:

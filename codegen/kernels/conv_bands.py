@@ -1,5 +1,5 @@
-"""Fused groups of kind "bands": a 1x1 convolution, a depthwise one and another 1x1 one, of which the first or
-the last may be missing.
+"""Fused groups of kind "bands": a 1x1 convolution or a network's first one, a depthwise one or a pool, and
+another 1x1 one, of which the first or the last may be missing.
 
     x ─ expand ─▶ the rows that a band's windows cover ─ slide ─▶ its rows ─ project ─▶ rows of the result
 A band is `rows` rows of the result in all channels, a part no more of them than a strip has: a thread goes
@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from ...ir import dims
+from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node, Value
-from ...ir.ops import Conv, Fused
+from ...ir.ops import Fused, Pool
+from ...ir.pools import pooling_of
 from ...records import dataclass
 from ...target import Target
 from .. import costs
@@ -26,13 +28,17 @@ from ..kernel import Choice, Code, Kernel, KernelFunction, KernelText, Offer, of
 from ..text.memory import clear_bytes, copy_bytes
 from ..tiles.blocked import Image, Window, clear_border, displaced, image_of, without_halo
 from ..tiles.blocked_epilogue import Epilogue
+from ..tiles.copied_rows import CopiedRows
 from ..tiles.lines import Lines, joined
 from ..tiles.panels import PanelTiling, widest
-from . import conv, depthwise
+from . import conv, conv_planar, conv_stem, depthwise, pool, winograd
 from .conv import ConvPlan, emit_panel, emit_tiles, kinds_of, tile_shape
 from .depthwise import DepthwisePlan, FloatStrip, emit_block, emit_strip
+from .pool import PoolPlan
 
 HEIGHTS = range(1, 33)  # of a band
+MOST_PIXELS = 32  # of a tile
+LINE = 64  # bytes: what memory of a member's own begins with a multiple of
 LEAST_BANDS = 12  # of an image, so that threads have about equal shares
 
 
@@ -44,7 +50,7 @@ class Bands:
     """`rows` rows of a band, and how its members are computed."""
 
     rows: int
-    slide: depthwise.Tiling
+    slide: depthwise.Tiling | None
     expand: PanelTiling | None = None
     project: PanelTiling | None = None
 
@@ -55,8 +61,17 @@ class Member:
     farther back in those of the group."""
 
     kernel: Kernel
-    node: Node[Conv]
+    node: Node[Any]
     apart: int
+
+    @property
+    def window(self) -> Window:
+        return pool.window(self.node.op) if self.kernel is pool else conv.window(self.node)
+
+    @property
+    def rivals(self) -> tuple[Kernel, ...]:
+        """Other kernels that may be faster where it is by itself."""
+        return (conv_planar, winograd) if self.kernel is conv_stem else ()
 
 
 def members_of(node: Node[Fused]) -> dict[str, Member]:
@@ -70,11 +85,23 @@ def members_of(node: Node[Fused]) -> dict[str, Member]:
         outputs = tuple(Value(results.get(v, v).type) for v in inner.outputs)
         own = Node(inner.op, tuple(stands.get(v, v) for v in inner.inputs), outputs, inner.origin)
         stands.update(zip(inner.outputs, outputs))
-        role, kernel = ("slide", depthwise) if inner.op.groups > 1 else ("project", conv)
+        role = _role(own)
         role = "expand" if role == "project" and not found else role
-        found[role] = Member(kernel, own, apart)
+        found[role] = Member(_kernel(own), own, apart)
         apart += len(inner.inputs) - 1
     return found
+
+
+def _role(node: Node) -> str:
+    return "slide" if isinstance(node.op, Pool) or node.op.groups > 1 else "project"
+
+
+def _kernel(node: Node) -> Kernel:
+    if isinstance(node.op, Pool):
+        return pool
+    if node.op.groups > 1:
+        return depthwise
+    return conv if {*node.inputs[1].shape[2:]} == {1} else conv_stem
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[Bands]]:
@@ -88,10 +115,16 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Bands]]:
     own = costs.total(
         o.cost + costs.traffic(target, m.node) * -1 for o, m in zip(offers.values(), members.values())
     )
-    heights = _heights(node, offers["slide"].tiling.rows)
+    alone = sum(
+        min(o.time for kernel in (m.kernel, *m.rivals) for o in kernel.candidates(m.node, target))
+        for m in members.values()
+    )
+    alone += sum(costs.waited(target, 2 * nbytes, nbytes).total for nbytes in _bytes_between(members))
+    strip = offers["slide"].tiling
+    heights = _heights(node, 1 if strip is None else strip.rows)
     ways = {rows: own + _moving(node, members, target, rows) for rows in heights}
     rows = min(ways, key=lambda rows: ways[rows].total)
-    if ways[rows].total < sum(offer.time for offer in offers.values()):
+    if ways[rows].total < alone:
         first, *others = (offer.inputs for offer in offers.values())
         yield Offer(
             ways[rows],
@@ -109,10 +142,13 @@ def _fastest(member: Member, target: Target) -> list[Offer[Any]]:
 
 
 def _heights(node: Node[Fused], strip: int) -> list[int]:
-    """How high bands may be: where the height is known, as divides it; of whole strips and enough bands, if
-    there are."""
-    height = node.outputs[0].shape[2]
+    """How high bands may be: where the height is known, such that the last one has the pixels of a tile too;
+    of whole strips and enough bands, if there are."""
+    height, width = node.outputs[0].shape[2:]
     found = [r for r in HEIGHTS if not isinstance(height, int) or height % r == 0]
+    if isinstance(height, int) and isinstance(width, int):
+        many = height // LEAST_BANDS
+        found = [r for r in HEIGHTS if r in found or (r <= many and height % r * width >= MOST_PIXELS)]
     for wanted in (lambda r: r % strip == 0, lambda r: r * LEAST_BANDS <= dims.typical(height)):
         found = [r for r in found if wanted(r)] or found[:1]
     return found
@@ -125,16 +161,33 @@ def _moving(node: Node[Fused], members: dict[str, Member], target: Target, rows:
     held = sum(dims.typical(image.image) for image in (expanded, slid) if image is not None)
     out = node.outputs[0].tensor
     bands = dims.typical(out.shape[0] * dims.ceil_divide(out.shape[2], rows))
-    moved = sum(dims.typical(m.node.outputs[0].tensor.nbytes) for m in members.values())
-    moved -= dims.typical(out.nbytes)
+    moved = sum(_bytes_between(members))
     if expanded is not None:
         moved += bands * _shared(_window(members)) * expanded.blocks * dims.typical(expanded.row)
     again = (bands - 1) * costs.constant_bytes(node)
-    return costs.traffic(target, node) + costs.move(target, 2 * moved + again, held)
+    moved += bands * _copied_again(members.get("expand"))
+    inside = costs.move(target, 2 * moved + again, held) + costs.waited(target, again, held)
+    return costs.traffic(target, node) + inside
+
+
+def _copied_again(first: Member | None) -> int:
+    """Bytes of the rows that a first convolution copies for a band and for the one before."""
+    if first is None or first.kernel is not conv_stem:
+        return 0
+    x = first.node.inputs[0].tensor
+    return (
+        _shared(first.window) * dims.number(x.shape[1]) * dims.typical(x.shape[3] * dtypes.itemsize(x.dtype))
+    )
+
+
+def _bytes_between(members: dict[str, Member]) -> list[int]:
+    """Of the images that members write for the next one."""
+    *between, _ = (dims.typical(m.node.outputs[0].tensor.nbytes) for m in members.values())
+    return between
 
 
 def _window(members: dict[str, Member]) -> Window:
-    return conv.window(members["slide"].node)
+    return members["slide"].window
 
 
 def _shared(window: Window) -> int:
@@ -148,8 +201,9 @@ def _between(members: dict[str, Member], block: int, rows: int) -> tuple[Image |
     slide, win = members["slide"].node, _window(members)
     expanded = slid = None
     if "expand" in members:
-        halo = 0, offered(win.halo, slide)[1]
-        covered = (rows - 1) * win.strides[0] + win.extent[0]
+        border = pool.border(slide.op, slide.inputs[0].shape[2:]) if isinstance(slide.op, Pool) else win.halo
+        halo = 0, offered(border, slide)[1]
+        covered = max(2, (rows - 1) * win.strides[0] + win.extent[0])  # lines of one row would be its pixels
         expanded = replace(_image(slide.inputs[0].shape, block, covered), halo=halo)
     if "project" in members:
         slid = _image(slide.outputs[0].shape, block, rows)
@@ -172,25 +226,31 @@ def pack(node: Node[Fused], choice: Choice[Bands], operand: int) -> Constant | N
 
 @dataclass(frozen=True)
 class BandPlan:
-    """The members over images as they are stored, in bands of `rows` rows of a result of so much `height`; of
-    images between the scratch memory holds rows, of the expanded one first."""
+    """The members over images as they are stored, in bands of `rows` rows of a result; `heights`: of the
+    image that windows slide over, and of the result; of images between the scratch memory holds rows, of the
+    expanded one first."""
 
     rows: int
-    height: Dimension
-    slide: DepthwisePlan
+    heights: tuple[Dimension, Dimension]
+    slide: DepthwisePlan | PoolPlan
+    between: tuple[Image, Image]  # what the windows slide over, and their result, as they are stored
     expand: ConvPlan | None
     project: ConvPlan | None
+    copied: CopiedRows | None = None  # of what is dense
 
     @property
     def parts(self) -> Lines:
         """Of an image: strips, unless these have fewer pixels than a tile of the projection."""
-        strip, least = self.slide.rows, 1 if self.project is None else self.project.widths[-1]
+        strip = self.slide.rows if isinstance(self.slide, DepthwisePlan) else 1
+        least = 1 if self.project is None else self.project.widths[-1]
         narrow = least > 1 and strip * dims.number(self.slide.out.width) < least
-        return Lines(self.height, self.rows if narrow else strip)
+        return Lines(self.heights[1], self.rows if narrow else strip)
 
     @property
     def x(self) -> Image:
-        return self.slide.x if self.expand is None else self.expand.x
+        if self.copied is not None:
+            return self.copied.dense
+        return self.between[0] if self.expand is None else self.expand.x
 
     @property
     def slid(self) -> Dimension:
@@ -198,33 +258,62 @@ class BandPlan:
         return 0 if self.expand is None else self.expand.out.image
 
     @property
+    def own(self) -> Dimension:
+        """Where members have what they need for themselves: copied rows, behind these a pool's first pass."""
+        return self.slid + (0 if self.project is None else self.between[1].image)
+
+    @property
+    def across(self) -> Dimension:
+        copied = 0 if self.copied is None or self.expand is None else self.expand.x.image
+        return self.own + dims.ceil_divide(copied, LINE) * LINE
+
+    @property
     def scratch(self) -> Dimension:
-        return dims.maximum(64, self.slid + (0 if self.project is None else self.slide.out.image))
+        rows = self.slide.across.plane if isinstance(self.slide, PoolPlan) else 0
+        return dims.maximum(LINE, self.across + rows)
 
 
 def plan_of(node: Node[Fused], choice: Choice[Bands], target: Target) -> BandPlan:
     members, block, tiling = members_of(node), choice.block, choice.tiling
-    x, out, win = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor), _window(members)
+    out = image_of(node.outputs[0].tensor)
     expanded, slid = _between(members, block, tiling.rows)
-    even = isinstance(out.height, int) and tiling.rows % tiling.slide.rows == 0
-    slide, apart = members["slide"].node, members["slide"].apart
-    source, result = expanded or x, slid or out
-    plan = DepthwisePlan(
-        source,
-        result,
-        win,
-        Epilogue(slide, block, apart),
-        offered(depthwise.lanes_of(slide, block), slide),
-        tiling.slide.rows if even else 1,
-        depthwise.widths_of(target, win.taps, result.width),
-        apart=apart,
-    )
-    expand = project = None
+    between = expanded or image_of(node.inputs[0].tensor), slid or out
+    expand = project = copied = None
     if expanded is not None and tiling.expand is not None:
-        expand = _pointwise(members["expand"], tiling.expand, target, x, expanded, "expand")
+        first = members["expand"]
+        if first.kernel is conv_stem:
+            epilogue = Epilogue(first.node, block, first.apart)
+            copied, expand = conv_stem.rows_of(
+                first.node, tiling.expand, target, expanded, epilogue, "expand"
+            )
+        else:
+            x = image_of(node.inputs[0].tensor)
+            expand = _pointwise(first, tiling.expand, target, x, expanded, "expand")
     if slid is not None and tiling.project is not None:
         project = _pointwise(members["project"], tiling.project, target, slid, out, "project")
-    return BandPlan(tiling.rows, out.height, plan, expand, project)
+    slide = _sliding(members["slide"], tiling, target, *between)
+    heights = members["slide"].node.inputs[0].shape[2], out.height
+    return BandPlan(tiling.rows, heights, slide, between, expand, project, copied)
+
+
+def _sliding(member: Member, tiling: Bands, target: Target, x: Image, out: Image) -> DepthwisePlan | PoolPlan:
+    """Of windows over an image as it is stored."""
+    node, win, apart = member.node, member.window, member.apart
+    height = node.outputs[0].shape[2]
+    if tiling.slide is None:  # which asks where the images end
+        whole = replace(x, height=node.inputs[0].shape[2]), replace(out, height=height)
+        return pool.plan_of(offered(pooling_of(node), node), *whole, tiling.rows)
+    even = isinstance(height, int) and tiling.rows % tiling.slide.rows == 0
+    return DepthwisePlan(
+        x,
+        out,
+        win,
+        Epilogue(node, out.block, apart),
+        offered(depthwise.lanes_of(node, out.block), node),
+        tiling.slide.rows if even else 1,
+        depthwise.widths_of(target, win.taps, out.width),
+        apart=apart,
+    )
 
 
 def _pointwise(
@@ -265,9 +354,12 @@ def emit(node: Node[Fused], choice: Choice[Bands], target: Target) -> Code:
     for pointwise in (plan.expand, plan.project):
         if pointwise is not None:
             emit_tiles(k, pointwise)
-    emit_strip(k, plan.slide, FloatStrip)
+    if isinstance(plan.slide, PoolPlan):
+        pool.emit_passes(k, plan.slide)
+    else:
+        emit_strip(k, plan.slide, FloatStrip)
     batch = plan.x.batch
-    work = costs.work(choice.cost, batch * plan.height * plan.slide.out.width)
+    work = costs.work(choice.cost, batch * plan.heights[1] * plan.slide.out.width)
     return single(k.step(batch * plan.parts.count, work, plan.scratch))
 
 
@@ -286,7 +378,7 @@ def _expand(
     step, shared = win.strides[0], _shared(win)
     top = f.sub(f.mul(lines[0], step), f.size(win.before[0]))  # the first covered row, which may be above
     count = f.add(f.mul(f.sub(f.sub(lines[1], lines[0]), 1), step), win.extent[0])
-    covered, height = f.add(top, count), f.size(expand.x.height)
+    covered, height = f.add(top, count), f.size(plan.heights[0])
     begin = f.select(fresh, "i64", top, f.add(top, shared))
     start = f.minimum(f.maximum(begin, 0), covered)
     stop = f.maximum(f.minimum(covered, height), begin)
@@ -302,8 +394,12 @@ def _expand(
                 f, _row(f, out, block.index, f.sub(low, top)), f.mul(f.sub(high, low), f.size(out.row))
             )
     origin = f.offset("%scratch", f.mul(f.sub(0, top), f.size(out.row)))
+    source = f.offset(image, f.size(expand.start))
+    if plan.copied is not None:
+        copy, columns = f.offset("%scratch", f.size(plan.own)), f.size(expand.x.width)
+        plan.copied.copy(f, image, (start, stop), columns, partial(expand.x.address, f, copy, 0))
+        source = f.offset(copy, f.mul(f.sub(0, start), f.size(expand.line_bytes)))
     with f.loop(0, expand.panels) as panel:
-        source = f.offset(image, f.size(expand.start))
         emit_panel(f, expand, source, n, panel.index, (start, stop), target=origin)
     return origin
 
@@ -316,18 +412,22 @@ def _row(f: KernelFunction, image: Image, block: str, row: str | int) -> str:
 def _slide(f: KernelFunction, plan: BandPlan, image: str, n: str, lines: tuple[str, str]) -> str:
     """Slides the windows of some lines over an image that begins at `image`; returns where its result does,
     or would if the scratch memory held it whole."""
-    slide = plan.slide
-    x, out = slide.x, slide.out
+    slide, (x, out) = plan.slide, plan.between
     if plan.project is None:
         result = f.offset(f.output(), f.mul(n, f.size(out.image)))
     else:
         result = f.offset(f.offset("%scratch", f.size(plan.slid)), f.mul(f.sub(0, lines[0]), f.size(out.row)))
     with f.loop(0, out.blocks) as block:
-        pixels = f.offset(f.offset(image, f.size(slide.start)), f.mul(block.index, f.size(x.plane)))
+        pixels = f.offset(image, f.mul(block.index, f.size(x.plane)))
         target = f.offset(result, f.mul(block.index, f.size(out.plane)))
         if plan.project is None:
             clear_border(f, out, target, *lines)
-        emit_block(f, slide, pixels, target, n, block.index, lines, ("0", f.size(out.width)))
+        if isinstance(slide, PoolPlan):
+            pixels, across = f.offset(pixels, f.size(x.origin)), f.offset("%scratch", f.size(plan.across))
+            pool.emit_lines(f, slide, pixels, target, block.index, lines, across)
+        else:
+            pixels = f.offset(pixels, f.size(slide.start))
+            emit_block(f, slide, pixels, target, n, block.index, lines, ("0", f.size(out.width)))
     return result
 
 

@@ -181,6 +181,22 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
     return packed_by_run(node, code, target, plan.weight_bytes, [plan.run_panels])
 
 
+def rows_of(
+    node: Node[Conv], tiling: PanelTiling, target: Target, out: Image, epilogue: Epilogue, name: str
+) -> tuple[CopiedRows, ConvPlan]:
+    """Of a convolution of float32 row by row: what copies the rows that some lines read, and the tiles over
+    a copy of what all lines of `out` read."""
+    type_, win = node.inputs[0].tensor, window(node)
+    batch, channels, height, width = type_.shape
+    x = Image(batch, dims.number(channels), height, width, 1, type_.dtype)
+    kinds, sums = tuple(panels_of(out.channels, out.block, tiling.vectors, tiling.tail)), node.op.accumulate
+    tiles = tile_shape(target, None, out.width, widest(target, kinds, sums), x.channels * win.taps)
+    rows = CopiedRows(x, out, win)
+    copied = rows.image(dims.number(out.height))
+    plan = ConvPlan(copied, out, win, 0, epilogue, sums, kinds, *tiles, name=name, apart=epilogue.apart)
+    return rows, plan
+
+
 def _partition(plan: ConvPlan, cost: Estimate) -> Lines:
     """Lines that make enough parts, and whose input does not fill the scratch memory."""
     least = _least_parts(plan.x, plan.window)

@@ -74,7 +74,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
     if out.dtype != x.dtype or x.shape[1] == 0:
         return
     block, rank = target.block, x.rank - 2
-    windows = None if isinstance(node.op, Reduce) else _halo(node.op, x.shape[2:])
+    windows = None if isinstance(node.op, Reduce) else border(node.op, x.shape[2:])
     halo = (0, 0) if _is_whole(node) else windows
     if halo is None or (x.rank > 4 and halo[0]):
         return
@@ -91,7 +91,7 @@ def _conversions(pooling: Pooling, target: Target) -> Iterator[Offer[None]]:
     x, rank = node.inputs[0].tensor, node.inputs[0].rank - 2
     if rank not in (1, 2) or not isinstance(x.shape[1], int) or x.shape[1] == 0:
         return
-    halo = _halo(node.op, x.shape[2:])
+    halo = border(node.op, x.shape[2:])
     if halo is None or _is_whole(node):
         return
     layout, fill = halo_layout(halo, block, rank), idle(node.op.kind, pooling.dtype, pooling.before)
@@ -127,7 +127,7 @@ def _estimate(node: Node, target: Target, layout: Layout, dtype: str = "") -> Es
         return found + moved + costs.step(target)
     height, width = map(dims.typical, plane_axes(out.shape[-2:] if out.rank > 3 else out.shape[2:], 1))
     planes *= dims.typical(dims.product(out.shape[2:-2]))
-    win = _window(node.op)
+    win = window(node.op)
     read = height * min(win.strides[0], win.extent[0])
     taps = planes * width * (read * win.kernel[1] + height * win.kernel[0])
     each = costs.POOL_TAP + costs.POOL_VECTOR * layout.block * dtypes.itemsize(dtype) * 8 / target.vector_bits
@@ -158,16 +158,16 @@ def _is_planar(op: Pool) -> bool:
     )
 
 
-def _window(op: Pool) -> Window:
+def window(op: Pool) -> Window:
     """Over the last two axes."""
     rank, first = len(op.kernel), max(0, len(op.kernel) - 2)
     pads = (*op.pads[first:rank], *op.pads[rank + first :])
     return window_of(op.kernel[first:], op.strides[first:], op.dilations[first:], pads)
 
 
-def _halo(op: Pool, image: Sequence[Dimension]) -> tuple[int, int] | None:
+def border(op: Pool, image: Sequence[Dimension]) -> tuple[int, int] | None:
     """The border that the windows read, None where they cannot be computed here."""
-    win = _window(op)
+    win = window(op)
     halo: list[int] = []
     if op.kind not in ("max", "sum", "mean") or max(win.kernel) > MOST_TAPS:
         return None
@@ -267,23 +267,34 @@ class PoolPlan:
 
 def _emit_windows(pooling: Pooling, choice: Choice, target: Target) -> Code:
     node, dtype = pooling.node, pooling.dtype
-    x, out, win = _plane(node.inputs[0].tensor), _plane(node.outputs[0].tensor), _window(node.op)
+    x, out, win = _plane(node.inputs[0].tensor), _plane(node.outputs[0].tensor), window(node.op)
     depth = dims.product(node.outputs[0].shape[2:-2])
     row_bytes = dims.typical(out.width) * out.block * dtypes.itemsize(dtype) * win.strides[0]
     least = 2 * dims.typical(out.height) * row_bytes / SCRATCH_BYTES
     cut = cut_lines(out.height, 1, out.blocks * out.batch * depth, choice.cost.total, least)
-    rows = (2 * cut.each - 2) * win.strides[0] + win.extent[0]
-    across = Image(1, out.block, rows, out.width, out.block, dtype)
-    cleared = x.channels % x.block != 0 and not keeps_zero(pooling)
-    plan = PoolPlan(node.op.kind, x, out, win, dtype, across, pooling.before, pooling.after, cleared, depth)
+    plan = plan_of(pooling, x, out, 2 * cut.each - 1, depth)
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
         _windows_part(f, plan, cut, part.index)
-    _across(k, plan)
-    _down(k, plan)
+    emit_passes(k, plan)
     work = costs.work(choice.cost, out.batch * depth * out.height * out.width)
     parts = out.batch * out.blocks * depth * cut.count
-    return single(k.step(parts, work, dims.maximum(64, across.plane)))
+    return single(k.step(parts, work, dims.maximum(64, plan.across.plane)))
+
+
+def plan_of(pooling: Pooling, x: Image, out: Image, lines: int, depth: Dimension = 1) -> PoolPlan:
+    """Over images as they are stored, so many lines of the result at a time at most."""
+    op, win, dtype = pooling.node.op, window(pooling.node.op), pooling.dtype
+    rows = (lines - 1) * win.strides[0] + win.extent[0]
+    across = Image(1, out.block, rows, out.width, out.block, dtype)
+    cleared = x.channels % x.block != 0 and not keeps_zero(pooling)
+    return PoolPlan(op.kind, x, out, win, dtype, across, pooling.before, pooling.after, cleared, depth)
+
+
+def emit_passes(k: KernelText, plan: PoolPlan) -> None:
+    """The functions that emit_lines calls."""
+    _across(k, plan)
+    _down(k, plan)
 
 
 def _plane(type_: TensorType) -> Image:
@@ -294,27 +305,42 @@ def _plane(type_: TensorType) -> Image:
 
 def _windows_part(f: KernelFunction, plan: PoolPlan, cut: Lines, part: str) -> None:
     """Some rows of one plane."""
-    x, out, win = plan.x, plan.out, plan.window
+    x, out = plan.x, plan.out
     plane, chunk = f.divide(part, f.size(cut.count))
-    first, last = cut.at(f, chunk)
+    lines = cut.at(f, chunk)
     source = f.offset(f.input(0), f.add(f.mul(plane, f.size(x.plane)), f.size(x.origin)))
     target = f.offset(f.output(), f.mul(plane, f.size(out.plane)))
-    clear_border(f, out, target, first, last)
+    clear_border(f, out, target, *lines)
+    block = f.divide(f.divide(plane, f.size(plan.depth))[0], out.blocks)[1]
+    emit_lines(f, plan, source, target, block, lines, "%scratch")
+
+
+def emit_lines(
+    f: KernelFunction,
+    plan: PoolPlan,
+    source: str,
+    target: str,
+    block: str,
+    lines: tuple[str, str],
+    across: str,
+) -> None:
+    """Some rows of the plane of a block of channels: `source` is the image's pixel (0, 0), `target` where the
+    result's plane begins, `across` where the first pass may write."""
+    x, out, win, (first, last) = plan.x, plan.out, plan.window, lines
     start = f.sub(f.mul(first, win.strides[0]), f.size(win.before[0]))  # the first row that is read
     stop = f.add(start, f.add(f.mul(f.sub(f.sub(last, first), 1), win.strides[0]), win.extent[0]))
     if plan.clamped[0]:
         start, stop = f.maximum(start, 0), f.minimum(stop, f.size(x.height))
     with f.loop(start, stop) as row:
         line = f.offset(source, f.mul(row.index, f.size(x.row)))
-        sums = f.offset("%scratch", f.mul(f.sub(row.index, start), f.size(plan.across.row)))
+        sums = f.offset(across, f.mul(f.sub(row.index, start), f.size(plan.across.row)))
         f.statement(f"call void @{ENTRY}.across(ptr %args, ptr {line}, ptr {sums})")
-    block = f.divide(f.divide(plane, f.size(plan.depth))[0], out.blocks)[1]
     left = f.sub(out.channels, f.mul(block, out.block))
     with f.loop(first, last) as row:
         pixel = f.offset(target, f.add(f.size(out.origin), f.mul(row.index, f.size(out.row))))
         f.statement(
             f"call void @{ENTRY}.down(ptr %args, i64 {row.index}, i64 {start}, i64 {stop}, "
-            f"ptr %scratch, ptr {pixel}, i64 {left})"
+            f"ptr {across}, ptr {pixel}, i64 {left})"
         )
 
 

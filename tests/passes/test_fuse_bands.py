@@ -1,4 +1,5 @@
-"""fuse_bands: a depthwise convolution and the 1x1 ones around it, where the images between are large."""
+"""fuse_bands: a depthwise convolution or a pool and the convolutions around it, 1x1 ones or one of few
+channels, where the images between are large."""
 
 from dataclasses import replace
 
@@ -64,11 +65,48 @@ def test_only_1x1_convolutions_of_every_pixel_join():
     )
     found = agrees(small, strided.replace("add($0, $1)", "neg($0)"), h=5, w=6, tolerance=1e-6)
     assert members(found) == [[1, 8]]
-    padded = BLOCK.replace(f"conv(%x, %u) {POINT}", f"conv(%x, %u) {WINDOW}").replace(
-        "%x) strides", "%x) strides"
-    )
-    found = small(parse(padded.replace(", %x) ", ") ").replace("add($0, $1)", "neg($0)")))
+    many = BLOCK.replace("%x: float32[1, 2,", "%x: float32[1, 5,").replace("[8, 2, 1, 1]", "[8, 5, 3, 3]")
+    many = many.replace(f"conv(%x, %u) {POINT}", f"conv(%x, %u) {WINDOW}").replace("%w, %x)", "%w)")
+    found = agrees(small, many.replace("add($0, $1)", "neg($0)"), h=5, w=6, tolerance=1e-5)
     assert members(found) == [[8, 1]]
+
+
+def test_a_first_convolution_of_few_channels_joins():
+    text = BLOCK.replace("[8, 2, 1, 1]", "[8, 2, 3, 3]").replace(
+        f"conv(%x, %u) {POINT}", f"conv(%x, %u) {WINDOW}"
+    )
+    found = agrees(small, text, h=5, w=6, tolerance=1e-5)
+    assert members(found) == [[1, 8, 1]]
+
+
+POOLED = f"""graph g(%x: float32[1, 2, 8, 9]) {{
+    %u = constant float32[8, 2, 3, 3] splat 0.5
+    %w = constant float32[2, 8, 1, 1] splat 0.125
+    %0 = conv(%x, %u) {WINDOW}
+    %1 = pool(%0) kind=max kernel=(2, 2) strides=(2, 2) pads=(0, 0, 0, 0) dilations=(1, 1) sizes=(4, 4)
+    %2 = conv(%1, %w) {POINT}
+    return %2
+}}"""
+
+
+def kinds(graph):
+    """The ops of each fused group."""
+    return [
+        [type(n.op).__name__ for n in node.op.region.nodes]
+        for node in graph.nodes
+        if hasattr(node.op, "region")
+    ]
+
+
+def test_a_pool_joins_what_is_before_and_behind():
+    found = agrees(small, POOLED, tolerance=1e-5)
+    assert kinds(found) == [["Conv", "Pool", "Conv"]]
+    stays(lambda graph: fuse_bands(graph, TARGET), POOLED)
+
+
+def test_a_pool_that_adds_up_is_left_alone():
+    found = small(parse(POOLED.replace("kind=max", "kind=sum")))
+    assert kinds(found) == []
 
 
 def test_weights_of_the_run_are_left_to_others():

@@ -200,11 +200,14 @@ def integers(
     full=False,
     groups=1,
     dilations=1,
+    words=False,
 ):
-    """A Conv of uint8 and constant int8, drawn from their whole range; `full`: from the ends of it alone."""
+    """A Conv of uint8 and constant int8, drawn from their whole range; `full`: from the ends of it alone;
+    `words`: of int16, and weights of as many bits."""
     rank, draw = len(x_shape) - 2, np.random.default_rng([*x_shape, *w_shape])
-    x = draw.integers(0, 256, x_shape).astype(np.uint8)
-    w = draw.integers(-128, 128, w_shape).astype(np.int8)
+    low, high, stored = (-(1 << 15), 1 << 15, np.int16) if words else (0, 256, np.uint8)
+    x = draw.integers(low, high, x_shape).astype(stored)
+    w = draw.integers(-128, 128, w_shape).astype(np.int16 if words else np.int8)
     if full:
         x, w = np.where(x > 127, 255, 0).astype(np.uint8), np.where(w > 0, 127, -128).astype(np.int8)
     pads = tuple(pads) if isinstance(pads, tuple) else (pads,) * 2 * rank

@@ -1,6 +1,6 @@
 """Pools in groups with conversions of what they read and give."""
 
-from onnxc.ir import expr
+from onnxc.ir import dims, expr
 from onnxc.ir.graph import Graph, TensorType, Value, make_node
 from onnxc.ir.ops import Fused, Map, Pool
 
@@ -27,3 +27,22 @@ def group(op: Pool, shape, dtype, before, after) -> Fused:
             nodes.append(make_node(step, [value]))
             value = nodes[-1].outputs[0]
     return Fused("pool", Graph((x,), (value,), tuple(nodes)))
+
+
+def windows(kind, shape, kernel, strides=1, pads=0, dilations=1, ceil=False):
+    """A Pool of images of a shape. Numbers stand for all axes; `pads` may give (before..., after...)."""
+    rank = len(shape) - 2
+
+    def every(value, count):
+        return tuple(value) if isinstance(value, tuple) else (value,) * count
+
+    kernel, strides, pads = every(kernel, rank), every(strides, rank), every(pads, 2 * rank)
+    dilations, sizes = every(dilations, rank), []
+    for a, size in enumerate(shape[2:]):
+        free = size + pads[a] + pads[a + rank] - (kernel[a] - 1) * dilations[a] - 1
+        count = dims.floor_divide(free, strides[a]) + 1
+        if ceil:
+            starts = dims.floor_divide(size + pads[a] - 1, strides[a]) + 1
+            count = dims.minimum(dims.ceil_divide(free, strides[a]) + 1, starts)
+        sizes.append(count)
+    return Pool(kind, kernel, strides, pads, dilations, tuple(sizes))

@@ -5,7 +5,7 @@ import pytest
 from support import harness
 from support.blocked_cases import Case, check, laid_out, random, symbols
 from support.nests import numbers
-from support.pool_cases import codes, group, halves
+from support.pool_cases import codes, group, halves, windows
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import pool
@@ -17,21 +17,7 @@ KINDS = pytest.mark.parametrize("kind", ["max", "mean", "sum"])
 
 
 def case(kind, shape, kernel, strides=1, pads=0, dilations=1, ceil=False, symbolic=None):
-    rank = len(shape) - 2
-
-    def every(value, count):
-        return tuple(value) if isinstance(value, tuple) else (value,) * count
-
-    kernel, strides, pads = every(kernel, rank), every(strides, rank), every(pads, 2 * rank)
-    dilations, sizes = every(dilations, rank), []
-    for a, size in enumerate((symbolic or shape)[2:]):
-        free = size + pads[a] + pads[a + rank] - (kernel[a] - 1) * dilations[a] - 1
-        count = dims.floor_divide(free, strides[a]) + 1
-        if ceil:
-            starts = dims.floor_divide(size + pads[a] - 1, strides[a]) + 1
-            count = dims.minimum(dims.ceil_divide(free, strides[a]) + 1, starts)
-        sizes.append(count)
-    op = Pool(kind, kernel, strides, pads, dilations, tuple(sizes))
+    op = windows(kind, symbolic or shape, kernel, strides, pads, dilations, ceil)
     return Case(op, [random(*shape) - 1], shapes={0: symbolic} if symbolic else None)
 
 
