@@ -8,7 +8,6 @@ lanes. Few channels, such as those of a picture in bytes, become a word of each 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
@@ -42,7 +41,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
         plane = dims.typical(dims.product(x.shape[2:])) * dtypes.itemsize(x.dtype)
         split = out.layout is None and plane * 8 % target.vector_bits != 0
         nbytes, item = dims.typical(blocked[0].nbytes), dtypes.itemsize(x.dtype)
-        if out.layout is not None and _is_word(_image(out), target):
+        if out.layout is not None and _is_word(image_of(out), target):
             cost += costs.compute(target, JOINED * nbytes * 8 / target.vector_bits)
         else:
             cost += costs.transposing(target, nbytes, item, split)
@@ -68,14 +67,14 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
         return f.temporary(0)
 
     if x.layout is None:
-        return Code((_transposed(target, _image(out), source, result, True, choice.cost),))
+        return Code((_transposed(target, image_of(out), source, result, True, choice.cost),))
     if out.layout is None:
-        return Code((_transposed(target, _image(x), result, source, False, choice.cost),))
+        return Code((_transposed(target, image_of(x), result, source, False, choice.cost),))
     if x.layout.block == out.layout.block:
-        return Code((_moved(target, _image(x), _image(out), source, result, choice.cost),))
+        return Code((_moved(target, image_of(x), image_of(out), source, result, choice.cost),))
     steps = (
-        _transposed(target, _image(x), between, source, False, choice.cost * 0.5),
-        _transposed(target, _image(out), between, result, True, choice.cost * 0.5),
+        _transposed(target, image_of(x), between, source, False, choice.cost * 0.5),
+        _transposed(target, image_of(out), between, result, True, choice.cost * 0.5),
     )
     return Code(steps, (x.count * dtypes.itemsize(x.dtype),))
 
@@ -84,14 +83,6 @@ def _is_image(type_: TensorType) -> bool:
     if type_.rank < 3 or type_.layout is None or not isinstance(type_.shape[1], int):
         return False
     return type_.rank < 5 or not any(type_.layout.halo[:-1])
-
-
-def _image(type_: TensorType) -> Image:
-    """The image behind a blocked type; more than two spatial axes, without halo, are one row."""
-    if type_.rank > 4 and not any(type_.blocked.halo):
-        shape = (*type_.shape[:2], dims.product(type_.shape[2:]))
-        type_ = replace(type_, shape=shape, layout=replace(type_.blocked, halo=(0,)))
-    return image_of(type_)
 
 
 def _cut(image: Image, target: Target, step: int) -> Lines:

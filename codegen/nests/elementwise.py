@@ -56,7 +56,7 @@ from .operands import (
     vector_lanes,
 )
 
-MOST_CYCLIC = 64  # instructions of the loop over whole cycles
+MOST_CYCLIC = 64  # instructions of the loop over whole cycles, whose vectors are a loop of their own beyond
 SHORT = 4  # vectors of a row that is written without a loop
 MOST_JOINED = 24  # instructions of a body that is computed of several vectors at once
 
@@ -109,14 +109,13 @@ class Elementwise(Piece):
             or not 1 < count < lanes
         ):
             return False, []
-        vectors = count // math.gcd(count, lanes)
         still = [i for i, v in self.views.items() if v.strides[-2] == 0 and v.strides[-1] == v.itemsize]
         moving = [self.out, *(v for i, v in self.views.items() if i not in still)]
         together = all(
             (v.strides[-1] == v.itemsize and v.strides[-2] == count * v.itemsize) or v.strides[-2:] == (0, 0)
             for v in moving
         )
-        return together and vectors * costs.weight(self.target, self.body) <= MOST_CYCLIC, still
+        return together, still
 
     @property
     def estimate(self) -> Estimate:
@@ -254,7 +253,8 @@ class Row:
             if (joined := nest.joined) > 1:
                 each_vector(self.f, count, nest.lanes, joined, self._joined)
             else:
-                each_vector(self.f, count, nest.lanes, unroll, self._vectors)
+                rolled = bool(nest.cycle) and unroll * weight > MOST_CYCLIC
+                each_vector(self.f, count, nest.lanes, unroll, self._vectors, rolled)
             return
         for at in range(0, max(int(count), nest.blank), nest.lanes):
             self._short(at, int(count) - at)

@@ -2,10 +2,10 @@
 
     place = x + what runs along with the iterations + sum over components c: index[c] * stride[c]
 Where an index does not change along the last axis, whole rows move; where it does, elements. Constant indices
-of a Gather that step evenly (0 0 1 1 2 2: an image of twice the size) are strides of a copy. An index is
-checked before anything is read or written at its place: a negative one counts from the end, and what is
-still outside ends the run; constant ones that are all inside need no check. Updates whose places may coincide
-run in one part, in row-major order.
+of a Gather that step evenly (0 0 1 1 2 2: an image of twice the size) are strides of a copy, and so are those
+that a formula tells to. An index is checked before anything is read or written at its place: a negative one
+counts from the end, and what is still outside ends the run; constant ones that are all inside need no check.
+Updates whose places may coincide run in one part, in row-major order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.graph import Node, Value
-from ...ir.ops import Gather, Scatter
+from ...ir.ops import Gather, Map, Scatter
 from ...records import dataclass
 from ...target import Ability, Target
 from .. import costs
@@ -48,6 +48,7 @@ from .nest import (
 )
 from .operands import each_vector, vector_lanes
 from .row_copies import copy_bytes
+from .shuffled import Shuffled
 
 FEW = 8  # places that all rows look up
 
@@ -330,11 +331,40 @@ def gather(node: Node, target: Target, x: View, x_shape: Sequence[Dimension], ou
     """A Gather of x seen through a view, of that shape."""
     source, indices = node.inputs
     steps = _even_steps(node.op, x_shape, indices)
+    shuffled = _shuffled(node, target, x, x_shape, out)
     if steps is not None:
-        return _stepping(target, node.op.axis, steps, x, x_shape, out, indices.rank)
+        copy = _stepping(target, node.op.axis, steps, x, x_shape, out, indices.rank)
+        if shuffled is None or 2 * shuffled.estimate.compute > copy.estimate.compute:
+            return copy
+    if shuffled is not None:
+        return shuffled
     nest = named(node.op, x, x_shape, input_view(node, 1), indices.shape, out)
     stored = source.constant.nbytes if source.constant is not None else 0
     return Lookup(target, _known(nest, indices), stored=stored)
+
+
+def _shuffled(
+    node: Node, target: Target, x: View, x_shape: Sequence[Dimension], out: View
+) -> Shuffled | None:
+    """The nest that permutes every row by the same constant indices; None where there are no such."""
+    op, indices, limit = node.op, node.inputs[1], x_shape[-1] if x_shape else 0
+    constant, item = indices.constant, x.itemsize
+    if (
+        op.form != "axis"
+        or op.axis != len(x_shape) - 1
+        or constant is None
+        or indices.rank != 1
+        or 0 in indices.shape
+    ):
+        return None
+    if not isinstance(limit, int) or item > 8 or constant.array.size > MOST_READ:
+        return None
+    numbers = constant.array.astype(np.int64)
+    numbers = np.where(numbers < 0, numbers + limit, numbers)
+    if x.strides[-1] != item or out.strides[-1] != item or numbers.min() < 0 or numbers.max() >= limit:
+        return None
+    nest = Shuffled(target, (*x_shape[:-1], numbers.size), out, x, numbers, limit)
+    return nest if nest.windows is not None else None
 
 
 def _stepping(
@@ -394,14 +424,16 @@ class Steps:
     """first + i * strides[0] + j * strides[1] + ... for i, j, ... in sizes, row by row."""
 
     first: int
-    sizes: tuple[int, ...]
+    sizes: tuple[Dimension, ...]
     strides: tuple[int, ...]
 
 
 def _even_steps(op: Gather, x_shape: Sequence[Dimension], indices: Value) -> Steps | None:
-    """The constant indices along an axis as nested steps, all inside of it; None where they are not known, or
-    step otherwise."""
+    """The indices along an axis as nested steps, all inside of it; None where they are not known, or step
+    otherwise."""
     constant, count = indices.constant, indices.tensor.count
+    if op.form == "axis" and (times := _repeated(indices, x_shape[op.axis])):
+        return Steps(0, (x_shape[op.axis], times), (1, 0))
     if op.form != "axis" or constant is None or not isinstance(count, int) or not 0 < count <= MOST_READ:
         return None
     limit, numbers = x_shape[op.axis], constant.array.ravel().astype(np.int64)
@@ -424,3 +456,16 @@ def _even_steps(op: Gather, x_shape: Sequence[Dimension], indices: Value) -> Ste
             return None
         sizes, strides, numbers = [size, *sizes], [int(changes[0]), *strides], rows[:, 0]
     return Steps(first, tuple(sizes), tuple(strides))
+
+
+def _repeated(indices: Value, limit: Dimension) -> int:
+    """How many times indices that a formula tells name each place up to a limit, one after the other; 0 where
+    they do not."""
+    made = indices.producer
+    if made is None or not isinstance(made.op, Map) or made.inputs or indices.rank != 1:
+        return 0
+    body = made.op.body
+    if body.op != "div" or body.args[0] is not expr.index(0) or body.args[1].op != "const":
+        return 0
+    times = body.args[1].value
+    return times if times > 0 and dims.equal(indices.shape[0], limit * times) is True else 0

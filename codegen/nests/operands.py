@@ -235,15 +235,21 @@ def each_vector(
     lanes: int,
     unroll: int,
     body: Callable[[Sequence[str], int, str | None, str], None],
+    rolled: bool = False,
 ) -> None:
     """Covers 0..count-1: `body(indices, lanes, mask, cycle)` emits one vector at each index; a mask tells the
-    lanes that count. `cycle` is the last multiple of lanes * unroll up to the first index."""
+    lanes that count. `cycle` is the last multiple of lanes * unroll up to the first index. rolled: `unroll`
+    vectors are a loop of their own, for long bodies."""
     count = str(count)
     many = f.round_down(count, lanes * unroll)
     whole = f.round_down(count, lanes) if unroll > 1 else many
     if not nothing("0", many):
         with f.loop(0, many, lanes * unroll) as loop:
-            body([f.add(loop.index, u * lanes) for u in range(unroll)], lanes, None, loop.index)
+            if rolled:
+                with f.loop(0, lanes * unroll, lanes) as each:
+                    body([f.add(loop.index, each.index)], lanes, None, loop.index)
+            else:
+                body([f.add(loop.index, u * lanes) for u in range(unroll)], lanes, None, loop.index)
     if not nothing(many, whole):
         with f.loop(many, whole, lanes) as loop:
             body([loop.index], lanes, None, many)

@@ -3,8 +3,8 @@
     vertical     for vectors of j:  for r:  sum[j] += term[r, j]     the innermost kept axis in lanes
     horizontal   for j:  for vectors of r:  sum += term[j, r]        the innermost reduced axis, the
                                                                      lanes combined at the end
-Which of the two is chosen by how the operands lie in memory. The result is cast, or goes through an
-epilogue with operands of its own.
+Which of the two is chosen by how the operands lie in memory and how long both axes are: by the run, where
+only it knows the latter. The result is cast, or goes through an epilogue with operands of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import takewhile
+from itertools import product, takewhile
 
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
@@ -58,6 +58,7 @@ from .operands import (
 from .states import State, accumulator
 
 ACCUMULATORS = 4  # vectors that are summed at once, for the latency of an addition
+LENGTHS = (1, 8, 64, 4096)  # of an axis of which only the run knows
 
 
 # The nest ----------------------------------------------------------------------------------------
@@ -101,31 +102,63 @@ class Reduction(Piece):
         groups = (*outer_groups, *(tuple(a + rank for a in group) for group in inner_groups))
         self.axis_of = {axis: k for k, group in enumerate(groups) for axis in group}
         self.lanes = vector_lanes(target, *self.terms, expr.input_(0, state.dtype))
-        self.vertical = self._is_vertical()
+        self.orders = self._orders()
+        self.vertical = self.orders[0]
         self.sizes = self.kept
 
-    @property
-    def last(self) -> int:
-        """The vectorised axis."""
-        return len(self.kept) - 1 if self.vertical else len(self.kept) + len(self.reduced) - 1
-
-    def _is_vertical(self) -> bool:
+    def _orders(self) -> list[bool]:
+        """Whether the innermost kept axis is in the lanes: both answers where that depends on the run, the
+        one for usual sizes first."""
         if not self.kept or not self.reduced:
-            return bool(self.kept) or not self.reduced
-        return self._steps(True).total <= self._steps(False).total
+            return [bool(self.kept) or not self.reduced]
+        usual = self._steps(True).total <= self._steps(False).total
+        inner = self.kept[-1], self.reduced[-1]
+        if all(isinstance(size, int) for size in inner):
+            return [usual]
+        sizes = product(*((size,) if isinstance(size, int) else LENGTHS for size in inner))
+        found = {self._instructions(True, *each) <= self._instructions(False, *each) for each in sizes}
+        return [*found] if len(found) == 1 else [usual, not usual]
+
+    def _instructions(self, vertical: bool, kept: int, reduced: int) -> float:
+        """Of the innermost axes, of that many elements."""
+        if vertical:
+            return -(-kept // self.lanes) * reduced * self._vector(True) + costs.LOOPED
+        return kept * (-(-reduced // self.lanes) * self._vector(False) + self._row)
+
+    def is_vertical(self, f: KernelFunction) -> str:
+        """An i1 where the run chooses between the two orders, by whole axes: for all parts alike."""
+        kept, reduced = f.size(self.kept[-1]), f.size(self.reduced[-1])
+
+        def scaled(instructions: float) -> int:
+            return round(8 * instructions)
+
+        def vectors(count: str) -> str:
+            return f.divide(f.add(count, self.lanes - 1), self.lanes)[0]
+
+        down = f.add(f.mul(f.mul(vectors(kept), reduced), scaled(self._vector(True))), scaled(costs.LOOPED))
+        across = f.add(f.mul(vectors(reduced), scaled(self._vector(False))), scaled(self._row))
+        return f.compare("sle", down, f.mul(kept, across))
+
+    def _vector(self, vertical: bool) -> float:
+        """Instructions of a vector of terms."""
+        last = len(self.kept) - 1 if vertical else len(self.kept) + len(self.reduced) - 1
+        kinds = [stride_kind(v, last) for v in self.views.values()]
+        each = sum(costs.GATHERED * self.lanes if kind == "stride" else kind != "same" for kind in kinds)
+        return each + 1 + costs.weight(self.target, *self.terms) + costs.ARGMAX * self.state.finds_place
+
+    @property
+    def _row(self) -> float:
+        """Instructions to begin and end a row whose terms are in the lanes."""
+        return costs.REDUCED_PLACES if self.state.finds_place else costs.REDUCED_ROW
 
     def _steps(self, vertical: bool) -> Estimate:
         """All terms combined, with the innermost kept axis in the lanes or the innermost reduced one, and
         each result's end."""
         facts, lanes = self.target.facts, self.lanes
         results, terms = (dims.typical(dims.product(sizes)) for sizes in (self.kept, self.reduced))
-        last = len(self.kept) - 1 if vertical else len(self.kept) + len(self.reduced) - 1
         along = dims.typical((self.kept if vertical else self.reduced)[-1]) if results * terms > 1 else 1
-        kinds = [stride_kind(v, last) for v in self.views.values()]
-        each = sum(costs.GATHERED * lanes if kind == "stride" else kind != "same" for kind in kinds)
-        each += 1 + costs.weight(self.target, *self.terms) + costs.ARGMAX * self.state.finds_place
         waits = costs.KEPT_NAN if self.state.keeps_nan else 1
-        each, latency = each + waits - 1, waits * facts.latency
+        each, latency = self._vector(vertical) + waits - 1, waits * facts.latency
         many, left = divmod(-(-along // lanes), ACCUMULATORS)
         term = (ACCUMULATORS * many + left) * each / facts.instructions
         if many + left > ACCUMULATORS:  # what comes after a shorter row does not wait for its end
@@ -136,7 +169,7 @@ class Reduction(Piece):
             begun = costs.begun_row(0, 1) * results / along * terms * (many + left)
             return Estimate(compute=time + ends / lanes) + costs.compute(self.target, begun)
         rows = results * terms / along
-        return Estimate(compute=time + ends) + costs.compute(self.target, costs.REDUCED_ROW * rows)
+        return Estimate(compute=time + ends) + costs.compute(self.target, self._row * rows)
 
     @property
     def estimate(self) -> Estimate:
@@ -160,7 +193,7 @@ class Reduction(Piece):
 
     @property
     def blocks(self) -> Blocks:
-        return block_rows(self.kept, self.elements, self.lanes * ACCUMULATORS if self.vertical else 1)
+        return block_rows(self.kept, self.elements, self.lanes * ACCUMULATORS if True in self.orders else 1)
 
     @property
     def scratch(self) -> int:
@@ -168,14 +201,21 @@ class Reduction(Piece):
 
     def emit(self, f: KernelFunction, block: Block) -> None:
         """One block of results."""
-        _Writer(self, f).block(block)
+        if len(self.orders) == 1:
+            _Writer(self, f, self.vertical).block(block)
+            return
+        vertical = self.is_vertical(f)
+        with f.when(vertical):
+            _Writer(self, f, True).block(block)
+        with f.when(f.invert(vertical)):
+            _Writer(self, f, False).block(block)
 
 
 class _Writer:
-    """One block being written."""
+    """One block being written, with the innermost kept axis in the lanes or the innermost reduced one."""
 
-    def __init__(self, nest: Reduction, f: KernelFunction):
-        self.nest, self.f = nest, f
+    def __init__(self, nest: Reduction, f: KernelFunction, vertical: bool):
+        self.nest, self.f, self.vertical = nest, f, vertical
         self.rank = len(nest.kept)
         self.at: list[str] = []
 
@@ -184,7 +224,7 @@ class _Writer:
         pointers = {i: address(self.f, v, block.starts) for i, v in nest.views.items()}
         ends = {i: address(self.f, v, block.starts) for i, v in {**nest.extra, 0: nest.out}.items()}
         self.at = list(block.starts)
-        looped = [a for a in range(self.rank - nest.vertical) if block.extents[a] != "1"]
+        looped = [a for a in range(self.rank - self.vertical) if block.extents[a] != "1"]
         self._results(block, looped, pointers, ends)
 
     def _results(
@@ -192,7 +232,7 @@ class _Writer:
     ) -> None:
         """Loops over the kept axes that are not vectorised."""
         if not axes:
-            if self.nest.vertical:
+            if self.vertical:
                 self._vertical(block.extents[-1] if self.rank else "1", pointers, ends)
             else:
                 self._horizontal(pointers, ends)
@@ -317,7 +357,7 @@ class _Writer:
         if nest.factor is not None:
             return [fused(f, nest.state.dtype, lanes, *values, *state)]
         new = [*values, place(nest.state.place)] if nest.state.finds_place else values
-        return nest.state.combine(f, state, new, lanes)
+        return nest.state.advance(f, state, new, lanes)
 
     def _finish(
         self,
@@ -330,7 +370,7 @@ class _Writer:
     ) -> None:
         nest, f = self.nest, self.f
         reads = {**read_all(readers, index, lanes, mask), 0: lambda: state[-1]}
-        where = Indices(nest.axis_of, self.at, self.rank - 1 if nest.vertical else -1)
+        where = Indices(nest.axis_of, self.at, self.rank - 1 if self.vertical else -1)
         (value,) = evaluate(f, [nest.finish], reads, lanes, lambda a: where.lanes(f, a, index, lanes), mask)
         store_lanes(f, nest.out.dtype, value, displaced(f, to, index, nest.out.itemsize), lanes, mask)
 
@@ -343,7 +383,9 @@ class _Writer:
         *vectors, single_ = self._outer_reduced(0, pointers, states)
         while len(vectors) > 1:
             vectors = [nest.state.combine(f, a, b, lanes) for a, b in zip(vectors[::2], vectors[1::2])]
-        state = nest.state.combine(f, nest.state.across(f, vectors[0], lanes), single_, 1)
+        state = nest.state.across(f, vectors[0], lanes)
+        if not f.target.masked:  # else the last vector had what was left
+            state = nest.state.combine(f, state, single_, 1)
         readers = {i: _Single(f, nest.extra[i], ends[i]) for i in nest.extra}
         self._finish(state, "0", 1, None, readers, ends[0])
 

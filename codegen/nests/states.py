@@ -63,6 +63,12 @@ class State:
         """a with b, which comes after it or has any places of its own."""
         return lower(f, self._combined(), lambda i: (*a, *b)[i], lanes)
 
+    def advance(self, f: Function, a: Sequence[str], b: Sequence[str], lanes: int) -> list[str]:
+        """a with b, whose places all come after those of a."""
+        if not self.finds_place:
+            return self.combine(f, a, b, lanes)
+        return lower(f, self._advanced(), lambda i: (*a, *b)[i], lanes)
+
     def _combined(self) -> list[Expr]:
         if not self.finds_place:
             name = {"sum": "add", "prod": "mul"}.get(self.kind, self.kind)
@@ -80,8 +86,22 @@ class State:
         better = beats(y, x) | (~beats(x, y) & nearer)
         return [expr.where(better, y, x), expr.where(better, q, p)]
 
+    def _advanced(self) -> list[Expr]:
+        x, p, y, q = (expr.input_(i, t) for i, t in enumerate(self.types * 2))
+        greatest, last = self.kind.startswith("argmax"), self.kind.endswith("last")
+        if last:
+            better = ~(x > y if greatest else x < y)
+        else:
+            better = ~(y <= x if greatest else y >= x)  # also where y is no number
+        if dtypes.is_float(self.dtype):
+            known = ~expr.isnan(x)
+            better &= known | expr.isnan(y) if last else known
+        return [expr.where(better, y, x), expr.where(better, q, p)]
+
     def across(self, f: Function, state: Sequence[str], lanes: int) -> list[str]:
-        """The lanes combined, halves with halves."""
+        """The lanes combined, halves with halves; of places those alone where the best is."""
+        if self.finds_place and lanes > 1:
+            return self._best(f, state, lanes)
         while lanes > 1:
             half = lanes // 2
             low, high = (
@@ -96,3 +116,15 @@ class State:
             )
             state, lanes = self.combine(f, low, high, half), half
         return list(state)
+
+    def _best(self, f: Function, state: Sequence[str], lanes: int) -> list[str]:
+        """The greatest or least value of all lanes, and the first or last of its places."""
+        last = self.kind.endswith("last")
+        values, places = State(self.kind[3:6], self.dtype), State("max" if last else "min", self.place)
+        (best,) = values.across(f, state[:1], lanes)
+        x, p, all_ = expr.input_(0, self.dtype), expr.input_(1, self.place), expr.input_(2, self.dtype)
+        found = x.equals(all_) if not dtypes.is_float(self.dtype) else x.equals(all_) | expr.isnan(x)
+        place = expr.where(found, p, expr.const(neutral(places.kind, self.place), self.place))
+        words = (*state, f.broadcast(scalar_type(self.dtype), best, lanes))
+        (place_,) = places.across(f, lower(f, [place], words.__getitem__, lanes), lanes)
+        return [best, place_]

@@ -260,12 +260,21 @@ def _spelled_out(
 
 
 def _turned_neighbours(b: Builder, x: Value, cosines: Value, sines: Value, half: Dimension) -> Value:
-    """Elements 0 and 1, 2 and 3, ... of a head as real and imaginary part, turned by the angles."""
-    first, second = (b.slice(x, (0, 0, 0, k), (*x.shape[:3], half), (1, 1, 1, 2)) for k in range(2))
-    real = b.map(first, second, cosines, sines, lambda p, q, c, s: c * p - s * q)
-    imaginary = b.map(first, second, cosines, sines, lambda p, q, c, s: s * p + c * q)
-    pairs = b.concat([insert_axes(b, part, [4]) for part in (real, imaginary)], 4)
-    return b.reshape(pairs, (*x.shape[:3], 2 * half))
+    """Elements 0 and 1, 2 and 3, ... of a head as real and imaginary part, turned by the angles: whole rows
+    times the cosines, and with neighbours exchanged times the sines."""
+
+    def paired(first: Value, second: Value) -> Value:
+        """Elements of the two by turns."""
+        pairs = b.concat([insert_axes(b, part, [4]) for part in (first, second)], 4)
+        return b.reshape(pairs, (*first.shape[:3], 2 * half))
+
+    if isinstance(half, int):
+        exchanged = b.emit(ops.Gather("axis", 3), x, b.constant(np.arange(2 * half) ^ 1, "int64"))[0]
+    else:
+        first, second = (b.slice(x, (0, 0, 0, k), (*x.shape[:3], half), (1, 1, 1, 2)) for k in range(2))
+        exchanged = paired(second, first)
+    cosines, sines = paired(cosines, cosines), paired(b.map(sines, lambda s: -s), sines)
+    return b.map(b.take(x, 3, 0, 2 * half), exchanged, cosines, sines, lambda p, q, c, s: c * p + s * q)
 
 
 def _turned_halves(b: Builder, x: Value, cosines: Value, sines: Value, half: Dimension) -> Value:

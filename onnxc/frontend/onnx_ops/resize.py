@@ -1,13 +1,14 @@
 """Import rules of Resize and Upsample: one axis after the other is resampled.
 
 Each output index has a coordinate on the input's axis. The nearest element is a Gather; linear and
-cubic weigh two or four gathered neighbours; antialiasing widens the filter by the scale, which
-makes it a product with a matrix of weights. Coordinates are float32. Sizes, scales and regions may
-all be data.
+cubic weigh two or four gathered neighbours; antialiasing widens the filter by the scale: to more
+neighbours, or where these are many or not known to a product with a matrix of weights. Coordinates
+are float32. Sizes, scales and regions may all be data.
 """
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -105,8 +106,24 @@ class ResizedAxis:
 
 
 def _nearest(b: Builder, x: Value, axis: ResizedAxis, mode: str, rounding: str) -> Value:
-    index = axis.along(b, mode, lambda c, s: axis.clamped(_NEAREST[rounding](c, s)))
+    if (times := _repeats(axis, mode, rounding)) > 1:
+        index = generate(b, (axis.size,), expr.index(0) / times)
+    else:
+        index = axis.along(b, mode, lambda c, s: axis.clamped(_NEAREST[rounding](c, s)))
     return b.emit(ops.Gather("axis", axis.place), x, index)[0]
+
+
+def _repeats(axis: ResizedAxis, mode: str, rounding: str) -> int:
+    """How many times each element follows itself in the result; 0 where that is not so or not known."""
+    known = axis.scale.constant
+    if known is None or float(known.array) % 1 != 0:
+        return 0
+    times = int(known.array)
+    if times < 1 or dims.equal(axis.size, axis.length * times) is not True:
+        return 0
+    down = mode in ("asymmetric", "tf_half_pixel_for_nn") and rounding in ("floor", "simple")
+    centred = mode in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
+    return times if down or (centred and rounding.startswith("round")) else 0
 
 
 def _triangle(distance: Expr, a: float) -> Expr:
@@ -121,6 +138,7 @@ def _cubic(distance: Expr, a: float) -> Expr:
     return expr.where(x <= 1, near, expr.where(x < 2, far, 0))
 
 
+MOST_TAPS = 16  # of a stretched kernel that are gathered one by one
 _KERNELS = {"linear": (_triangle, 1), "cubic": (_cubic, 2)}  # the function and how far it reaches
 
 
@@ -130,22 +148,38 @@ def _weighed(
     """The neighbours of each coordinate, weighed by their distance."""
     kernel, reach = _KERNELS[kind]
     taps = range(1 - reach, reach + 1)
-    outside = lambda c, tap: (expr.floor(c) + tap < 0) | (expr.floor(c) + tap > _last(axis))  # noqa: E731
 
     def weight(c: Expr, tap: int) -> Expr:
         value = kernel(expr.floor(c) + tap - c, a)
-        return expr.where(outside(c, tap), 0, value) if exclude_outside else value
+        return expr.where(_is_outside(axis, c, tap), 0, value) if exclude_outside else value
 
     def share(c: Expr, tap: int) -> Expr:
         return weight(c, tap) / expr.sum_of(weight(c, t) for t in taps) if exclude_outside else weight(c, tap)
 
-    def neighbour(tap: int) -> tuple[Value, Value]:
-        index = axis.along(b, mode, lambda c, s: axis.clamped(expr.floor(c) + tap))
-        factor = axis.along(b, mode, lambda c, s: share(c, tap).cast(x.dtype))
-        return b.emit(ops.Gather("axis", axis.place), x, index)[0], along(b, factor, axis.place, x.rank)
+    def factor(tap: int) -> Value:
+        return axis.along(b, mode, lambda c, s: share(c, tap).cast(x.dtype))
 
-    terms = [term for tap in taps for term in neighbour(tap)]
+    return _combined(b, x, axis, mode, taps, [factor(tap) for tap in taps])
+
+
+def _combined(
+    b: Builder, x: Value, axis: ResizedAxis, mode: str, taps: Sequence[int], factors: Sequence[Value]
+) -> Value:
+    """The elements so many places behind each coordinate, times factors; borders repeat."""
+
+    def neighbour(tap: int) -> Value:
+        index = axis.along(b, mode, lambda c, s: axis.clamped(expr.floor(c) + tap))
+        return b.emit(ops.Gather("axis", axis.place), x, index)[0]
+
+    shares = [along(b, factor, axis.place, x.rank) for factor in factors]
+    terms = [term for tap, share in zip(taps, shares) for term in (neighbour(tap), share)]
     return b.map(*terms, lambda *e: expr.sum_of(e[k] * e[k + 1] for k in range(0, len(e), 2)))
+
+
+def _is_outside(axis: ResizedAxis, c: Expr, tap: Expr | int) -> Expr:
+    """Whether there is no element so many places behind a coordinate."""
+    place = expr.floor(c) + tap
+    return (place < 0) | (place > _last(axis))
 
 
 def _rank(axis: ResizedAxis) -> int:
@@ -160,6 +194,33 @@ def _last(axis: ResizedAxis) -> Expr:
 
 
 def _antialiased(
+    b: Builder, x: Value, axis: ResizedAxis, mode: str, kind: str, a: float, exclude_outside: bool
+) -> Value:
+    """The same where the kernel is stretched by 1 / scale, if that is less than 1."""
+    known = axis.scale.constant
+    scale = 0.0 if known is None else float(known.array)
+    if scale >= 1:
+        return _weighed(b, x, axis, mode, kind, a, exclude_outside)
+    kernel, reach = _KERNELS[kind]
+    if scale * MOST_TAPS < 2 * reach:
+        return _product(b, x, axis, mode, kind, a, exclude_outside)
+    reach = math.ceil(reach / scale)
+
+    def weight(c: Expr, s: Expr) -> Expr:
+        tap = (expr.index(1) + (1 - reach)).cast("float32")
+        value = kernel((expr.floor(c) + tap - c) * s, a)
+        return expr.where(_is_outside(axis, c, tap), 0, value) if exclude_outside else value
+
+    centre = along(b, axis.along(b, mode, lambda c, s: c), 0, 2)
+    c, s = expr.input_(0, "float32"), expr.input_(1, "float32")
+    weights = generate(b, (axis.size, 2 * reach), weight(c, s), centre, axis.scale)
+    weights = b.map(weights, b.reduce("sum", weights, [1], True), lambda w, t: (w / t).cast(x.dtype))
+    taps = range(1 - reach, reach + 1)
+    factors = [b.reshape(b.take(weights, 1, k, 1), (axis.size,)) for k in range(2 * reach)]
+    return _combined(b, x, axis, mode, taps, factors)
+
+
+def _product(
     b: Builder, x: Value, axis: ResizedAxis, mode: str, kind: str, a: float, exclude_outside: bool
 ) -> Value:
     """x times weights [output, input], where the kernel is stretched by 1 / scale; borders

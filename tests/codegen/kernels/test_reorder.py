@@ -78,6 +78,14 @@ def test_borders_that_hold_a_zero_point(target):
 def test_one_and_three_spatial_axes(target):
     both_ways((2, 19, 37), Layout(8, (3,)), target)
     both_ways((2, 19, 3, 4, 5), Layout(8, (0, 0, 0)), target)
+    both_ways((2, 19, 3, 4, 5), Layout(8, (0, 0, 2)), target)
+
+
+@TARGETS
+def test_borders_of_volumes_come_and_go(target):
+    for symbolic in (None, (2, 19, dims.symbol("d"), 4, dims.symbol("w"))):
+        for old, new in (((0, 0, 0), (0, 0, 2)), ((0, 0, 1), (0, 0, 0)), ((0, 0, 1), (0, 0, 2))):
+            check((2, 19, 3, 4, 5), Layout(8, old), Layout(8, new), target, symbolic=symbolic)
 
 
 @TARGETS

@@ -3,16 +3,19 @@ of range."""
 
 import numpy as np
 import pytest
+from support import harness
 from support.nests import TARGETS, check, compare, dense_choice, node_of, numbers, run, symbolic
 
 from onnxc.codegen import abi
 from onnxc.codegen.nests import indexed
 from onnxc.codegen.nests.copies import Copy
-from onnxc.ir import dims
-from onnxc.ir.graph import TensorType
-from onnxc.ir.ops import Gather, Scatter
+from onnxc.codegen.nests.shuffled import Shuffled
+from onnxc.ir import dims, expr
+from onnxc.ir.graph import TensorType, Value, make_node
+from onnxc.ir.ops import Gather, Map, Scatter
 from onnxc.target import find_target
 
+NATIVE = harness.RUNNABLE[0]
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "int8", "complex128", "bfloat16"])
 REDUCTIONS = pytest.mark.parametrize("reduction", ["none", "add", "mul", "min", "max"])
 
@@ -88,12 +91,12 @@ EVEN = {
 
 @TARGETS
 @pytest.mark.parametrize("name", EVEN)
-def test_constant_indices_that_step_evenly_are_a_copy(target, name):
+def test_constant_indices_that_step_evenly_are_not_looked_up(target, name):
     dtype = {"pairs": "int8", "fives": "float64", "backwards": "bfloat16"}.get(name, "float32")
     for axis, shape in ((1, (5, 37)), (0, (37, 3))):
         arrays = [numbers(shape, dtype), EVEN[name]]
         node = node_of(Gather("axis", axis), arrays, constant=(1,))
-        assert isinstance(indexed.stages(node, target)[0][0][0], Copy)
+        assert isinstance(indexed.stages(node, target)[0][0][0], (Copy, Shuffled))
         compare(node, dense_choice(node, target), arrays, target)
 
 
@@ -103,6 +106,53 @@ def test_other_axes_of_such_a_copy_may_be_open(target):
     types = [TensorType("float32", (dims.symbol("n"), 4, 37)), TensorType("int64", (74,))]
     node = node_of(Gather("axis", 2), arrays, types, constant=(1,))
     compare(node, dense_choice(node, target), arrays, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("times", [2, 3, 5])
+def test_indices_of_open_sizes_that_repeat_each_place_are_a_copy(target, times):
+    n = dims.symbol("n")
+    for axis, shape, open_shape in ((1, (5, 37), (5, n)), (0, (37, 3), (n, 3))):
+        indices = make_node(Map(expr.index(0) / times, (n * times,)), []).outputs[0]
+        arrays = [numbers(shape), np.arange(37 * times) // times]
+        node = make_node(Gather("axis", axis), [Value(TensorType("float32", open_shape)), indices])
+        assert isinstance(indexed.stages(node, target)[0][0][0], Copy)
+        compare(node, dense_choice(node, target), arrays, target)
+
+
+PERMUTED = {
+    "pairs": np.arange(64) ^ 1,
+    "fours": np.arange(60) ^ 3,
+    "halves": np.roll(np.arange(64), 32),
+    "few of few": np.arange(37) // 2 ^ 1,
+    "mixed": np.random.default_rng(0).permutation(64).reshape(-1, 16)[:, ::-1].ravel() // 8 * 8 - 64,
+}
+
+
+@TARGETS
+@DTYPES
+@pytest.mark.parametrize("name", PERMUTED)
+def test_rows_permuted_alike_by_constant_indices(target, dtype, name):
+    rows = dims.symbol("n")
+    arrays = [numbers((3, 5, 64), dtype), PERMUTED[name]]
+    open_ = [TensorType(dtype, (rows, 5, 64)), TensorType("int64", arrays[1].shape)]
+    for types in (None, open_):
+        node = node_of(Gather("axis", 2), arrays, types, constant=(1,))
+        compare(node, dense_choice(node, target), arrays, target)
+
+
+def test_neighbours_that_are_exchanged_are_shuffled():
+    for row in (64, 16, 24):
+        node = node_of(Gather("axis", 1), [numbers((9, row)), np.arange(row) ^ 1], constant=(1,))
+        assert isinstance(indexed.stages(node, find_target("x86-64-v3"))[0][0][0], Shuffled)
+
+
+def test_indices_that_repeat_other_places_than_there_are_are_looked_up():
+    n, m = dims.symbol("n"), dims.symbol("m")
+    x = Value(TensorType("float32", (n, 3)))
+    for body, count in ((expr.index(0) / 2, 2 * m), (expr.index(0) / 2 + 1, 2 * n), (expr.index(0), 2 * n)):
+        node = make_node(Gather("axis", 0), [x, make_node(Map(body, (count,)), []).outputs[0]])
+        assert not isinstance(indexed.stages(node, NATIVE)[0][0][0], Copy)
 
 
 @TARGETS

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import harness
-from support.nests import TARGETS, check, numbers
+from support.nests import TARGETS, check, node_of, numbers
 
+from onnxc.codegen.nests.reduction import stages
 from onnxc.ir import dims, expr
 from onnxc.ir.expr import input_
 from onnxc.ir.graph import TensorType
@@ -82,6 +83,30 @@ def test_nan_is_extreme(target, kind):
         array.flat[[3, 50]] = -np.inf
         check(target, Reduce(kind, (axis,)), array)
         check(target, Reduce(kind, (axis,)), np.full(shape, -np.inf, np.float32), only="static")
+
+
+@TARGETS
+def test_places_among_least_integers(target):
+    for shape, axis in (((5, 40), 1), ((40, 5), 1), ((40, 5), 0)):
+        array = np.full(shape, np.iinfo(np.int32).min, np.int32)
+        for kind in ("argmax", "argmax_last"):
+            check(target, Reduce(kind, (axis,)), array)
+
+
+def test_the_run_chooses_what_is_in_the_lanes_where_only_it_knows():
+    """Long rows are combined along their lanes, however many there are, and so are long columns."""
+    rows, columns = dims.symbol("rows"), dims.symbol("columns")
+
+    def orders(*shape, axis):
+        node = node_of(Reduce("sum", (axis,)), [np.zeros((1, 1))], [TensorType("float32", shape)])
+        ((nest,),), _ = stages(node, NATIVE)
+        return len(nest.orders)
+
+    assert orders(rows, columns, axis=1) == orders(rows, 3, axis=1) == 2
+    assert orders(rows, 768, axis=1) == orders(rows, 768, axis=0) == 1
+    for shape in ((2000, 3), (3, 2000), (40, 40), (1, 33), (33, 1)):
+        for kind in ("sum", "max", "argmax"):
+            check(NATIVE, Reduce(kind, (1,)), numbers(shape, low=-3, high=3), only="symbolic")
 
 
 @TARGETS
