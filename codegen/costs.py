@@ -54,6 +54,7 @@ ROW_TAP = 2  # of a vector of a pooled row: loaded and added
 # Instructions, on whole vectors.
 WHOLE_POOL = 1.3  # a vector of an image that is pooled as a whole: loaded and added
 REDUCED_ROW = 12  # to begin and end the loops along a row whose terms are in the lanes, and combine these
+REDUCED_PLACES = 28  # the same where places are kept too
 KEPT_NAN = 2  # that each wait for the one before, to find the greater of two numbers, or the one that is none
 SHUFFLED = 2.5  # of a vector of a square that is transposed in registers, for each of its stages
 NEST_PRODUCT = 24  # of a convolution in LoopNest, whose sums lie in memory
@@ -79,6 +80,7 @@ SCAN = 4  # of a step of a running total, which waits for the one before
 ARGMAX = 3  # times as many where places are kept too
 CELL = 60  # that the gates of a recurrent cell take, a vector
 SOFTMAX = 24  # from a row's maximum to its sum, a vector of attention's weights
+BROADCAST = 1.02  # a step whose numbers are in registers of their own: fewer steps are under way at once
 TILE_VECTOR = 2  # to begin and store one vector of a tile
 UNALIGNED = 14  # of a vector stored across two lines of the cache, by turns with those of other channels
 NARROW_PANEL = 1.05  # a tile narrower than the others, which are alternated with it
@@ -217,7 +219,8 @@ def transposing(target: Target, nbytes: float, itemsize: int, split: bool = Fals
     stored begins anywhere in a line of the cache."""
     square = min(target.block, target.vector_bits // (8 * itemsize))
     vectors = nbytes / (square * itemsize)
-    return compute(target, (transposed(square) + UNALIGNED * split) * vectors)
+    narrow = target.facts.narrow if 16 * square * itemsize <= target.vector_bits else 1
+    return compute(target, (transposed(square) * narrow + UNALIGNED * split) * vectors)
 
 
 def transposed(rows: int, squares: int = 1) -> float:
@@ -293,6 +296,12 @@ def again(target: Target, nbytes: float, among: float) -> Estimate:
     not come from the first-level cache is waited for."""
     missed = 1 - fitting(among, target.facts.level1_bytes)
     return Estimate(memory=missed * nbytes / rate(target, among))
+
+
+def waited(target: Target, nbytes: float, among: float) -> Estimate:
+    """What of moving bytes other work is expected to hide, and does not where rows that lie far apart are
+    written and soon read again."""
+    return Estimate(overhead=HIDDEN * move(target, nbytes, among).memory)
 
 
 def scattered(target: Target, nbytes: float, among: float) -> Estimate:

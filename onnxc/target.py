@@ -122,6 +122,7 @@ class Target:
     orders_nan: bool = True  # the greater of a number and a NaN is the number, also of one that signals
     strength_reduction: bool = True  # what LLVM does by this name makes loops faster
     memory_operands: bool = False  # arithmetic reads an operand straight from memory
+    memory_broadcasts: bool = False  # or a number there, into all lanes
     broadcasts: int = 1  # broadcast operands that a tile's loop holds in registers at a time
     facts: Facts = field(default_factory=Facts)
     run_bytes: int = 0  # that a run of the lowered graph touches: so much lies between two uses of a constant
@@ -207,6 +208,7 @@ LEVELS: dict[str, Target] = {
             masked=True,
             fused_multiply_add=True,
             strength_reduction=False,
+            memory_broadcasts=True,
             lookup=Lookup(16, 1, "llvm.x86.avx512.pshuf.b.512"),
             abilities=frozenset(
                 (Ability.SCALE_EXPONENT, Ability.CONVERT_HALF, Ability.GATHER, Ability.PERMUTE)

@@ -6,7 +6,7 @@ conv(%x, W) transposed groups=g strides=(s, t)   →   %0 = conv(%x, V) groups=g
     is cut off
 
 Along an axis the result at place s q + r is the sum over j of x at q - j times w at r + s j: for each r an
-ordinary convolution, of windows of ceil(kernel / s) places.
+ordinary convolution, of windows of ceil(kernel / s) places. Weights that only the run knows are moved by it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..ir import dims
-from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
-from ..ir.ops import Conv, Reshape, Slice, Transpose
+from ..ir import dims, dtypes, interpret
+from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, constant_value
+from ..ir.ops import Conv, Op, Pad, Reshape, Slice, Transpose
 from ..ir.regions import everywhere
 
 LEAST = 4  # products of a result: with fewer, moving results takes longer than is gained
+PIXELS = 64  # of an image for which moving the weights in every run pays
 LANES = 16  # of a vector, which output channels of one place, if they are few, leave idle
 MOST_PLACES = 64  # between steps for which there is code of their own
 
 
 @everywhere
 def unfold_transposed(graph: Graph) -> Graph:
-    """graph without transposed convolutions in groups, of few outputs or of large strides, where weights are
-    known and results are sums."""
+    """graph without transposed convolutions in groups, of few outputs or of large strides, where sizes of
+    weights are known and results are sums."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         if _is_unfolded(node):
@@ -42,9 +43,12 @@ def _is_unfolded(node: Node) -> bool:
     op = node.op
     if not isinstance(op, Conv) or not op.transposed or op.epilogue is not None:
         return False
-    if node.inputs[1].constant is None or not dims.is_static(op.pads) or set(op.dilations) != {1}:
+    w = node.inputs[1]
+    if not dims.is_static((*w.shape, *op.pads)) or set(op.dilations) != {1}:
         return False
-    channels, outputs, *kernel = dims.numbers(node.inputs[1].shape)
+    if w.constant is None and dims.typical(dims.product(node.inputs[0].shape[2:])) < PIXELS:
+        return False
+    channels, outputs, *kernel = dims.numbers(w.shape)
     if dims.product(op.strides) > MOST_PLACES:
         return True
     if op.groups == 1:
@@ -76,10 +80,18 @@ def _unfolded(rewriter: Rewriter, node: Node[Conv]) -> Value:
         op, strides=(1,) * rank, pads=(*(t - 1 for t in taps), *behind), transposed=False, output_padding=()
     )
 
-    def add(op: Conv | Reshape | Transpose, *inputs: Value) -> Value:
+    def add(op: Op, *inputs: Value) -> Value:
         return rewriter.add(op, inputs, node.origin)[0]
 
-    y = add(plain, x, _weights(node.inputs[1].data, op, taps))
+    w = rewriter.of(node.inputs[1])
+    steps = _turning(dims.numbers(w.shape), op, taps)
+    if w.constant is not None:
+        w = _turned(w.constant, steps)
+    else:
+        for step in steps:
+            zero = [constant_value(np.zeros((), dtypes.numpy_dtype(w.dtype)))] * isinstance(step, Pad)
+            w = add(step, w, *zero)
+    y = add(plain, x, w)
     count = y.shape[2:]
     y = add(Reshape((shape[0], shape[1], *strides, *count)), y)
     order = [axis for a in range(rank) for axis in (2 + rank + a, 2 + a)]  # places, those between them
@@ -89,20 +101,37 @@ def _unfolded(rewriter: Rewriter, node: Node[Conv]) -> Value:
     return rewriter.add(cut, [y], node.origin, [node.outputs[0].name])[0]
 
 
-def _weights(weights: Constant, op: Conv, taps: list[int]) -> Value:
-    """[channels, outputs of a group, kernel...] as [outputs * strides, channels of a group, taps...], the
-    last tap first, zeros where a kernel ends before."""
+def _turning(shape: tuple[int, ...], op: Conv, taps: list[int]) -> list[Op]:
+    """What moves weights [channels, outputs of a group, kernel...] to [outputs * strides, channels of a
+    group, taps...], the last tap first, zeros where a kernel ends before."""
     groups, rank = op.groups, len(taps)
-    channels, outputs, *kernel = weights.shape
-    inside, between = channels // groups, int(np.prod(op.strides))
-    shape = (groups * outputs * between, inside, *taps)
+    channels, outputs, *kernel = shape
+    inside, between = channels // groups, dims.number(dims.product(op.strides))
+    idle = [t * s - k for t, s, k in zip(taps, op.strides, kernel, strict=True)]
+    parts = (groups, inside, outputs, *(n for pair in zip(taps, op.strides, strict=True) for n in pair))
+    places, phases = ([3 + 2 * a + more for a in range(rank)] for more in (0, 1))
+    last = tuple(n - 1 if a in places else 0 for a, n in enumerate(parts))
+    back = tuple(-1 if a in places else 1 for a in range(len(parts)))
+    return [
+        Pad("constant", (0,) * (2 + rank), (0, 0, *idle)),
+        Reshape(parts),
+        Slice(last, parts, back),
+        Transpose((0, 2, *phases, 1, *places)),
+        Reshape((groups * outputs * between, inside, *taps)),
+    ]
+
+
+def _turned(weights: Constant, steps: list[Op]) -> Value:
+    """Constant weights, moved when somebody reads them."""
+    *_, last = steps
+    assert isinstance(last, Reshape)
+    shape = dims.numbers(last.shape)
 
     def make() -> np.ndarray:
-        idle = [(0, t * s - k) for t, s, k in zip(taps, op.strides, kernel, strict=True)]
-        array = np.pad(weights.array, [(0, 0), (0, 0), *idle])
-        parts = [n for pair in zip(taps, op.strides, strict=True) for n in pair]
-        array = np.flip(array.reshape(groups, inside, outputs, *parts), tuple(range(3, 3 + 2 * rank, 2)))
-        phases, places = ([3 + 2 * a + more for a in range(rank)] for more in (1, 0))
-        return np.ascontiguousarray(array.transpose(0, 2, *phases, 1, *places).reshape(shape))
+        array = weights.array
+        for step in steps:
+            zero = [np.zeros((), array.dtype)] * isinstance(step, Pad)
+            (array,) = interpret.run_op(step, [array, *zero], {})
+        return np.ascontiguousarray(array)
 
     return Value(TensorType(weights.dtype, shape), "", Constant(weights.dtype, shape, make))

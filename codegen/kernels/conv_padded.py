@@ -152,19 +152,29 @@ def tile_shape(
     node: Node[Conv], axes: tuple[Taps, Taps], target: Target, tiling: PanelTiling
 ) -> tuple[int, int]:
     """The (rows, columns) of tiles that take the least time, of a column that is turned: one row where only
-    the run knows how many there are."""
+    the run knows how many there are or how long they are."""
     height, width = axes[0].length, axes[1].reckoned().length
     most = most_rows(target, tiling.vectors * target.registers(node.op.accumulate, target.block))
-    heights = [r for r in range(1, most + 1) if r == 1 or (isinstance(height, int) and height % r == 0)]
+    several = isinstance(height, int) and isinstance(axes[1].size, int)
+    heights = [r for r in range(1, most + 1) if r == 1 or (several and height % r == 0)]
     shapes = [(r, c) for r in heights for c in range(1, min(width, most // r) + 1)]
-    return min(shapes, key=lambda shape: estimate(node, axes, target, tiling, shape).total)
+    return min(shapes, key=lambda shape: _tiles_estimate(node, axes, target, tiling, shape).total)
 
 
 def estimate(
     node: Node[Conv], axes: tuple[Taps, Taps], target: Target, tiling: PanelTiling, shape: tuple[int, int]
 ) -> Estimate:
-    """The steps of all tiles with the taps that they use, their ends, the epilogue, and moving everything
-    once."""
+    """All tiles, the epilogue, and moving everything once."""
+    found = _tiles_estimate(node, axes, target, tiling, shape)
+    found += costs.epilogue(target, node, node.op.accumulate) + costs.traffic(target, node)
+    return found + costs.stored(target, dims.number(node.inputs[1].tensor.nbytes))
+
+
+def _tiles_estimate(
+    node: Node[Conv], axes: tuple[Taps, Taps], target: Target, tiling: PanelTiling, shape: tuple[int, int]
+) -> Estimate:
+    """The steps of all tiles with the taps that they use, and their ends, whatever layouts the node has: the
+    image's border and the code are to follow from one shape of tiles."""
     (rows, columns), w, sums = shape, node.inputs[1].tensor, node.op.accumulate
     outputs, channels = dims.numbers(w.shape[:2])
     down, across = (taps.reckoned() for taps in axes)
@@ -177,8 +187,7 @@ def estimate(
         narrower = target.facts.narrow if p.lanes < target.lanes(sums) else 1
         each = tile_estimate(target, depth, rows * columns, p.registers(target, sums))
         found += each * (tiles * p.count * narrower * images)
-    found += costs.epilogue(target, node, sums) + costs.traffic(target, node)
-    return found + costs.stored(target, dims.number(w.nbytes))
+    return found
 
 
 def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constant | None:
@@ -255,7 +264,7 @@ class PaddedPlan(ConvPlan):
 
     @property
     def _held_row(self) -> Dimension:
-        """Pixels of scratch for a row's tiles: where the last overlaps the one before, each has its own."""
+        """Pixels of scratch for a row's tiles, of which the last lies behind the row."""
         return self.out.width + self.widths[0]
 
     @property
@@ -280,9 +289,11 @@ class PaddedPlan(ConvPlan):
         with f.loop(*lines, self._run) as run, f.loop(0, blocks, self.slice) as channels:
 
             def words(y: str, x: str, width: int) -> list[str]:
-                number, _ = f.divide(f.add(x, width - 1), width)  # of the row's tiles that are so wide
+                whole = f.size(self.out.width)
+                last = f.compare("eq", f.add(x, width), whole)  # which may overlap the one before
                 row = f.mul(f.sub(y, run.index), f.size(self._held_row))
-                held = f.offset("%scratch", f.mul(f.add(row, f.mul(number, width * self.rows)), pixel))
+                column = f.mul(f.select(last, "i64", whole, x), self.rows)
+                held = f.offset("%scratch", f.mul(f.add(row, column), pixel))
                 behind = f.minimum(f.add(channels.index, self.slice or 0), blocks)
                 return [f"i64 {channels.index}", f"i64 {behind}", f"ptr {held}"]
 

@@ -78,7 +78,7 @@ def tilings(node: Node[Contract], product: Product, form: Form, target: Target) 
         if vectors > 1 and (vectors - 1) * lanes >= dims.typical(product.n.size):
             break
         few = panels.few_rows(target, vectors)
-        most = few if integers else min(gemm.MOST_ROWS, mk.most_rows(target, vectors))
+        most = few if integers else min(gemm.most_rows(product), mk.most_rows(target, vectors))
         rows = max(1, min(most, m)) if isinstance(m, int) else most
         tile_time = dims.typical(product.depth) * mk.step_time(target, rows, vectors) + costs.cycles(
             target, costs.TILE

@@ -147,13 +147,21 @@ def most_rows(target: Target, vectors: int, dot: Dot | None = None) -> int:
 
 def step_time(target: Target, rows: int, vectors: int, chains: int = 1, dot: Dot | None = None) -> float:
     """Estimated nanoseconds of one step of k: a load for each vector of the panel, one of a number for each
-    row."""
+    row, which one multiply-add may read from memory itself, but not several."""
     if target.fused_multiply_add:
         issue: float = rows * vectors / costs.dot_rate(target, dot)
+        if target.memory_broadcasts and not _reads_broadcasts(vectors, dot):
+            issue *= costs.BROADCAST
     else:  # a copy, a product and a sum each, and a shuffle for each broadcast, four a cycle
         issue = (rows * ((5 if dot is not None and dot.widened else 3) * vectors + 2) + vectors) / 2
     loads = target.facts.narrow * rows + vectors
     return costs.step_time(target, issue, loads, chains)
+
+
+def _reads_broadcasts(vectors: int, dot: Dot | None) -> bool:
+    """Whether a tile's multiply-adds may take the numbers of its rows from memory: each is used once, and is
+    the last operand (`dot_product`)."""
+    return vectors == 1 and (dot is None or dot.swapped or dot.lhs == dot.rhs)
 
 
 def waits(target: Target) -> bool:
@@ -472,7 +480,8 @@ def product(f: Function, tile: Tile, a: str, b: str, total: str) -> str:
 
 
 def dot_product(f: Function, dot: Dot, lanes: int, a: str, b: str, total: str) -> str:
-    """total and, in each lane, the products of its group of a and b."""
+    """total and, in each lane, the products of its group of a and b. What is broadcast, a, stands last where
+    it may: instructions read that operand from memory as they broadcast it."""
     sums = vector_type(scalar_type(dot.accumulate), lanes)
     if not dot.adds:
         kind = vector_type(memory_type(dot.stored), lanes * min(dot.group, 2))
@@ -483,7 +492,7 @@ def dot_product(f: Function, dot: Dot, lanes: int, a: str, b: str, total: str) -
         return total
     operands = [vector_type(memory_type(t), lanes * dot.group) for t in (dot.lhs, dot.rhs)]
     pairs = [f"{kind} {value}" for kind, value in zip(operands, (a, b))]
-    pairs = pairs[::-1] if dot.swapped else pairs
+    pairs = pairs[::-1] if dot.swapped or dot.lhs == dot.rhs else pairs
     name = f.text.declare(dot.intrinsic, sums, [sums, *operands])
     return f.call(sums, name, f"{sums} {total}", *pairs)
 

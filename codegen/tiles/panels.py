@@ -143,7 +143,9 @@ def panel_tilings(
         (v, t) for t in tails for v in range(1, min(blocks, 4) + 1) if v <= blocks - (t > 0) or blocks == 1
     ]
     times = {option: time(*option) for option in options}
-    options.sort(key=lambda o: (round(times[o], 6), o[1], abs(o[0] - 2)))
+    each = target.registers(dtype, block)
+    # of equal times tiles two registers wide: those of four load nearly as much as they multiply
+    options.sort(key=lambda o: (round(times[o], 6), o[1], abs(o[0] * each - 2)))
     least, (group, stored) = times[options[0]], (None, None) if dot is None else (dot.group, dot.widened)
     return [
         (PanelTiling(v, height(v), t or None, group, stored, sides[t]), max(1.0, times[v, t] / least))

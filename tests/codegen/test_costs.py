@@ -252,6 +252,22 @@ def test_idle_lanes_take_other_input_channels(outputs, inside, tail, abreast):
     assert (tiling.tail, tiling.abreast) == (tail, abreast)
 
 
+def test_squares_of_bytes_are_transposed_as_fast_as_narrow_vectors_are_shuffled():
+    wide = TARGETS["x86-64-v4"]
+    split = replace(wide, facts=replace(wide.facts, narrow=0.5))
+    bytes_, floats = ([costs.transposing(t, 1 << 20, size).total for t in (wide, split)] for size in (1, 4))
+    assert bytes_[1] == bytes_[0] / 2
+    assert floats[1] == floats[0]
+
+
+@pytest.mark.parametrize("name", ["x86-64-v4", "x86-64-v3"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_of_panels_that_take_equally_long_the_one_of_two_registers_is_taken(name, dtype):
+    target = TARGETS[name]
+    tiling = panel_tiling(target, 64, target.block, dtype)
+    assert tiling.vectors * target.registers(dtype, target.block) == 2
+
+
 def test_a_run_touches_of_a_table_what_is_found_there():
     graph = parse(
         """graph g(%i: int64[4]) {

@@ -6,6 +6,7 @@ import pytest
 from support.pass_text import agrees, clean, stays
 
 from onnxc.ir.ops import Conv
+from onnxc.ir.text_parser import parse
 from onnxc.passes.unfold_transposed import unfold_transposed
 
 SHAPES = {  # (image, weights): attributes
@@ -55,10 +56,28 @@ def test_where_a_result_is_few_products_they_stay():
     stays(unfold_transposed, text, {"w": np.ones((4, 1, 3, 3), np.float32)})
 
 
-@pytest.mark.parametrize("groups", [1, 4])
-def test_one_group_and_weights_of_the_run_stay(groups):
-    attributes = f"strides=(2, 2) pads=(0, 0, 0, 0) groups={groups}"
-    stays(unfold_transposed, convolution(("1, 4, 3, 3", "4, 1, 2, 2"), attributes, known=False))
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_weights_of_the_run_are_moved_by_it(shapes, monkeypatch):
+    monkeypatch.setattr("onnxc.passes.unfold_transposed.PIXELS", 1)
+    text = convolution(shapes, SHAPES[shapes], known=False)
+    found = agrees(clean(unfold_transposed), text, tolerance=1e-5, d=4)
+    assert [n.op.transposed for n in found.nodes if isinstance(n.op, Conv)] == [False]
+
+
+def test_weights_of_the_run_are_not_moved_for_a_few_pixels():
+    attributes = "strides=(2, 2) pads=(0, 0, 0, 0) groups=4"
+    few, many = (
+        convolution((f"1, 16, {size}", "16, 1, 2, 2"), attributes, known=False) for size in ("7, 9", "8, 8")
+    )
+    stays(unfold_transposed, few)
+    assert len(unfold_transposed(parse(many)).nodes) > 1
+
+
+def test_weights_of_unknown_sizes_stay():
+    text = convolution(
+        ("1, 16, 9, 9", "16, 1, k, 2"), "strides=(2, 2) pads=(0, 0, 0, 0) groups=4", known=False
+    )
+    stays(unfold_transposed, text)
 
 
 @pytest.mark.parametrize(

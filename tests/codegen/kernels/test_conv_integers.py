@@ -1,4 +1,4 @@
-"""Convolutions of bytes by dot products: every sum is exact, whatever zero point, padding and channels."""
+"""Convolutions of bytes and of 16 bits by dot products: sums are exact for all zero points and paddings."""
 
 import numpy as np
 import pytest
@@ -64,3 +64,21 @@ def test_an_epilogue_makes_bytes_again(target):
     real = (input_(0, "int32").cast("float32") * input_(1, "float32")).clip(-128, 127)
     body = (real.maximum(0.0) + 3.0).clip(0, 255).cast("uint8")
     exact(integers((1, 24, 9, 8), (40, 24, 3, 3), 1, 1, 4, body, [scale]), target, output_halo=1)
+
+
+@WITH_DOTS
+@pytest.mark.parametrize("zero", [0, -(1 << 15), (1 << 15) - 1, -77])
+@pytest.mark.parametrize("channels", [1, 3, 16, 33])
+def test_words_of_any_zero_point(target, zero, channels):
+    case = integers((2, channels, 9, 6), (20, channels, 3, 3), 1, (1, 2, 0, 1), zero, words=True)
+    check(case, conv, target, tolerance=0, output_halo=1)
+    check(
+        integers((1, channels, 5, 7), (40, channels, 1, 1), zero=zero, words=True), conv, target, tolerance=0
+    )
+
+
+@WITH_DOTS
+def test_words_of_images_whose_size_the_run_tells(target):
+    x = symbols("n", 12, "h", "w")
+    case = integers((2, 12, 11, 10), (20, 12, 3, 3), 2, 1, 200, symbolic=x, words=True)
+    check(case, conv, target, tolerance=0)

@@ -9,6 +9,7 @@ from support.guarded import guarded
 
 from onnxc.codegen.kernels import conv_padded
 from onnxc.codegen.kernels.conv_padded import KnownTaps
+from onnxc.target import TARGETS as PROCESSORS
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +44,24 @@ def test_sizes_that_only_the_run_knows(target, size):
     check(convolution((1, 35, *size), (17, 35, 3, 3), 2, 9, 9, symbolic=open_), conv_padded, target, wider=1)
     row = symbols(1, 16, "w")
     check(convolution((1, 16, 8 * size[1]), (24, 16, 3), 1, 40, 40, symbolic=row), conv_padded, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("width", [1, 6, 37])
+def test_known_rows_of_a_length_that_only_the_run_knows(target, width):
+    row = symbols(1, 35, 9, "w")
+    case = convolution((1, 35, 9, width), (40, 35, 3, 3), 1, 6, 6, 1, relu_of_bias(), [bias(40)], row)
+    check(case, conv_padded, target, output_halo=1)
+
+
+@TARGETS
+@pytest.mark.parametrize("size", [(18, 10), (9, 9), (12, 5)])
+@pytest.mark.parametrize("outputs", [17, 40])
+def test_the_border_is_what_the_tiles_read_whatever_layouts_cost(target, size, outputs):
+    case = convolution(
+        (1, 1, *size), (outputs, 1, 5, 1), 2, (6, 0, 6, 0), 3, 1, relu_of_bias(), [bias(outputs)]
+    )
+    check(case, conv_padded, target)
 
 
 def test_windows_over_sizes_of_the_run_count_as_far_dilated_where_they_span_most_of_small_images():
@@ -99,6 +118,17 @@ def test_channels_are_summed_up_in_slices_where_weights_leave_the_cache(target, 
     whole, sliced = (conv_padded.emit(laid_out(node, choice), choice, t).steps[0] for t in (target, small))
     assert whole.scratch == 64 != sliced.scratch
     check(convolution((1, 96, 9, 5), (96, 48, 3, 3), 1, 4, 4, groups=2), conv_padded, small)
+
+
+@TARGETS
+@pytest.mark.parametrize("width", [20, 32, 43])
+def test_every_tile_of_a_row_keeps_its_sums_from_slice_to_slice(target, width):
+    """Also where tiles of several widths take less time than one that overlaps another."""
+    facts = replace(PROCESSORS["znver4"].facts, level2_bytes=24 << 10)
+    case = convolution(
+        (1, 96, 9, width), (32, 96, 7, 7), 3, (12, 1, 12, 1), 2, symbolic=symbols(1, 96, "h", "w")
+    )
+    check(case, conv_padded, replace(target, facts=facts))
 
 
 @TARGETS

@@ -71,3 +71,13 @@ def test_an_epilogue_makes_bytes_again(target):
     body = (real.clip(-128, 127).maximum(0.0) + 3.0).clip(0, 255).cast("uint8")
     options = {"pads": 1, "zero": 4, "epilogue": body, "extra": [scale, bias]}
     exact((1, 40, 9, 8), (3, 3), target, output_halo=1, **options)
+
+
+@WITH_DOTS
+@pytest.mark.parametrize("kernel", [(3, 3), (4, 1), (2, 6)])
+@pytest.mark.parametrize("strides", [1, 2])
+@pytest.mark.parametrize("groups", [(1, 1), (2, 2), (1, 2)])
+def test_words(target, kernel, strides, groups):
+    inside, made = (min(n, target.block) for n in groups)
+    options = {"strides": strides, "pads": 2, "zero": -(1 << 15), "words": True}
+    exact((1, 19 * inside, 12, 17), kernel, target, inside, made, wider=1, **options)

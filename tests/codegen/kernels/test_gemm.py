@@ -430,6 +430,14 @@ def test_products_keep_their_sums_in_registers(target, symbolic, constant):
     assert not spills(gemm.emit(case.node, case.choice(target), target).steps[-1].text, target)
 
 
+@pytest.mark.parametrize("symbolic", ["", "m"])
+def test_many_rows_have_tiles_of_one_vector_where_multiply_adds_broadcast_from_memory(symbolic):
+    case = Case("mk,kn->mn", {"m": 128, "k": 768, "n": 768}, symbolic=symbolic)
+    vectors = {name: case.choice(TARGETS[name]).tiling.vectors for name in ("znver4", "x86-64-v3")}
+    assert vectors["znver4"] == 1
+    assert vectors["x86-64-v3"] > 1
+
+
 @pytest.mark.parametrize("size, parts", [((512, 512, 512), 8), ((1, 4096, 512), 8), ((4096, 64, 64), 8)])
 def test_large_products_are_cut_for_many_threads(size, parts):
     case = Case("mk,kn->mn", matrix(*size))
@@ -484,7 +492,7 @@ def test_rows_of_the_run_over_weights_that_are_far(rows):
 @pytest.mark.parametrize("rows", [3, 8, 13, 15, 16, 29, 64])
 def test_every_line_of_the_panels_behind_the_first_is_fetched_while_others_are_multiplied(rows, symbolic):
     case = Case("mk,kn->mn", matrix(rows, 200, 320), symbolic=symbolic)
-    far = replace(BEST, run_bytes=1 << 30)
+    far = replace(BEST, run_bytes=1 << 30, facts=replace(BEST.facts, level2_bytes=1 << 18))
     choice = next(c for c in choices_of(gemm, case.node, far) if c.tiling.order == "panels")
     lines, memory = harness.fetched_lines(case.node, choice, case.arrays, far)
     weights = memory["input"][1]

@@ -69,6 +69,18 @@ def test_codes_in_blocks(target, bits, zero):
     check(target, blocks_of(bits, 35, 40, 32, zero), 17)
 
 
+@pytest.mark.parametrize("depth", [1024, 2048, 3072])
+def test_rows_that_are_4_kib_apart_are_few_in_a_tile(depth):
+    """Their elements at one k evict each other from the first-level cache."""
+    target = find_target("x86-64-v4")
+
+    def rows(depth):
+        node, _, _ = product(blocks_of(4, 64, depth, 32, "middle"), 64)
+        return choices_of(gemm_stored, node, target)[0].tiling.rows
+
+    assert rows(depth) <= gemm.SHARED_SET < rows(depth + 32)
+
+
 @TARGETS
 @pytest.mark.parametrize("bits,zero", FORMS[::2], ids=str)
 def test_rows_rounded_to_bytes(target, bits, zero):
@@ -163,12 +175,13 @@ def test_what_is_no_number_reaches_every_result(target, number):
     assert not np.isfinite(got).any()
 
 
-@pytest.mark.parametrize("target", VNNI, ids=str)
+@TARGETS
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_a_row_by_itself_is_multiplied_as_digits(target, bits):
-    for block, digits in ((32, True), (512, False)):
+    """In short blocks, where the target has dot products of bytes."""
+    for block in (32, 512):
         choice = check(target, blocks_of(bits, 40, 512, block, "middle"), 1)
-        assert choice.tiling.digits == digits
+        assert choice.tiling.digits == (block == 32 and target in VNNI)
     assert not check(target, blocks_of(bits, 40, 64, 32, "middle"), 2).tiling.digits
 
 
@@ -210,6 +223,16 @@ def test_many_rows_read_the_numbers_of_halves_that_the_first_tile_makes(target, 
             plain, choices_of(gemm, plain, target)[0], arrays, target, sizes
         )
         assert (got == expected).all()
+
+
+@TARGETS
+def test_tiles_read_no_more_rows_than_a_set_of_the_cache_holds(target):
+    for terms, most in ((1024, 8), (1536, 16)):
+        stored = Constant.of(np.zeros((terms, 48), dtypes.numpy_dtype("bfloat16")))
+        wide = derived(Map(expr.input_(0, "bfloat16").cast("float32")), stored)
+        node, *_ = product(wide, 96, form="mk,kn->mn")
+        (choice,) = choices_of(gemm_stored, node, target)
+        assert choice.tiling.rows <= most
 
 
 @TARGETS

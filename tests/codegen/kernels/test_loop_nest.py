@@ -106,6 +106,7 @@ def test_short_rows_that_repeat_an_operand(target, colours):
         check(target, Map((x(0) - x(1)) * x(1)), pixels, mean, only="static")
         types = [TensorType("float32", (2, dims.symbol("n"), colours)), TensorType("float32", (colours,))]
         check(target, Map((x(0) - x(1)) * x(1)), pixels, mean, types=types, only="symbolic")
+        check(target, Map((x(0) * x(0) + 1) ** (x(1) / 100)), pixels, mean, only="static")  # a long body
 
 
 def test_a_result_may_take_its_operand_s_place():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.assembly import commented, inner_loops, spills
 from support.guarded import guarded
-from support.harness import RUNNABLE, WITHOUT, aligned, compiled, with_dots
+from support.harness import RUNNABLE, WITHOUT, aligned, assembly, compiled, with_dots
 
 from onnxc.codegen.text.emitter import Text
 from onnxc.codegen.text.memory import load_first, store_first
@@ -266,6 +266,15 @@ def test_dot_products_are_exact_for_any_depth(target, dot, swapped, depth):
 def test_the_sums_of_dot_products_stay_in_registers(target, dot, vectors):
     text = dot_text(target, dot, mk.most_rows(target, vectors, dot), vectors, 256)
     assert not spills(text, target)
+
+
+@pytest.mark.parametrize("processor, kind", [("znver4", "bfloat16"), ("icelake-server", "int16")])
+def test_products_of_two_alike_broadcast_from_memory_what_one_of_them_reads(processor, kind):
+    target = TARGETS[processor]
+    (dot,) = (d for d in target.dots if d.lhs == d.rhs == kind)
+    rows = mk.most_rows(target, 1, dot)
+    (loop,) = inner_loops(assembly(dot_text(target, dot, rows, 1, 256), target))
+    assert sum("{1to16}" in line for line in loop) == rows
 
 
 @pytest.mark.parametrize("target", RUNNABLE, ids=str)
