@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
-from ...ir import expr, ops
+from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.expr import Expr
 from ...ir.graph import Value
@@ -13,7 +13,7 @@ from ..onnx_ops import activations
 from ..onnx_ops.activations import gelu, tanh_gelu
 from ..onnx_ops.common import wide
 from ..onnx_ops.rules import Types
-from .schema import FLOATS, HALVES, T, contrib_op
+from .schema import FLOATS, HALVES, Half, T, contrib_op
 
 All = Annotated[Value, Types.of("T", *FLOATS, "bfloat16")]
 Other = Annotated[Value, Types.of("M", *HALVES)]
@@ -60,6 +60,21 @@ def Gelu(b, X: All):
 @contrib_op(outputs="C")
 def BiasGelu(b, A: All, B: All):
     return _in_wide(b, lambda a, c: gelu(a + c), A, B)
+
+
+@contrib_op(outputs="Y")
+def BiasAdd(b, X: Half, bias: Half, skip: Half):
+    return _in_wide(b, lambda x, c, s: x + c + s, X, bias, skip)
+
+
+@contrib_op(outputs="Y")
+def BiasSplitGelu(b, X: Half, bias: Half):
+    """left * gelu(right) of the halves of X + bias"""
+    half = dims.floor_divide(X.shape[-1], 2)
+    if dims.equal(2 * half, X.shape[-1]) is False:
+        raise ops.TypeMismatch(f"{X.shape[-1]} numbers have no halves")
+    halves = (b.take(v, v.rank - 1, start, half) for start in (0, half) for v in (X, bias))
+    return _in_wide(b, lambda x, c, y, d: (x + c) * gelu(y + d), *halves)
 
 
 @contrib_op(outputs="Y")

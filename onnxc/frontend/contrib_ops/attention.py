@@ -25,7 +25,7 @@ from ..onnx_ops.linear import MatMulInteger
 from ..onnx_ops.rules import Types
 from ..regions import RuleBuilder
 from .caches import appended
-from .schema import BYTES, T, contrib_op
+from .schema import BYTES, Half, T, contrib_op
 
 Mask = Annotated[Value, Types.of("M", "int32")]
 
@@ -236,7 +236,6 @@ def QAttention(
 
 # Projected before --------------------------------------------------------------------------------
 
-Half = Annotated[Value, Types.of("T", "float", "float16")]
 Scores = Annotated[Value, Types.of("QK", "float", "float16", "bfloat16")]
 
 
@@ -379,13 +378,12 @@ def _biased(b: Builder, operands: list[Value], bias: Value | None, heads: int) -
 
 # Positions ---------------------------------------------------------------------------------------
 
-Table = Annotated[Value, Types.of("T", "float", "float16")]
 Length = Annotated[Value, Types.of("U", "int64")]
 
 
 @contrib_op(outputs="output")
 def RelativePositionBias(
-    b, bias_table: Table, query_length: Length, key_length: Length, *, is_bidirectional=0, max_distance: int
+    b, bias_table: Half, query_length: Length, key_length: Length, *, is_bidirectional=0, max_distance: int
 ):
     """[1, heads, queries, keys] of the bucket that the distance of a key falls into: near ones have buckets
     of their own, far ones share ever wider ones. The table's data are a row for each head, whatever its
@@ -412,12 +410,12 @@ def RelativePositionBias(
 @contrib_op(outputs="output")
 def GatedRelativePositionBias(
     b,
-    query_layer: Table,
-    query_bias: Table,
-    rel_pos: Table,
-    weight: Table,
-    bias: Table,
-    eco_a: Table,
+    query_layer: Half,
+    query_bias: Half,
+    rel_pos: Half,
+    weight: Half,
+    bias: Half,
+    eco_a: Half,
     token_offset: Mask | None = None,
     *,
     num_heads: int,

@@ -18,7 +18,7 @@ from ..regions import RuleBuilder
 from .beams import Beams
 from .logits import Limits
 from .networks import Gpt, Network, encoded
-from .schema import contrib_op
+from .schema import Half, contrib_op
 from .searches import Greedy, Sampled, search
 from .timestamps import Timestamps
 
@@ -134,7 +134,6 @@ def Sampling(
 
 
 Source = Annotated[Value, Types.of("F", "float", "int32", "float16")]
-Half = Annotated[Value, Types.of("T", "float", "float16")]
 Mask = Annotated[Value, Types.of("M", "int32")]
 GPT, T5, WHISPER = range(3)
 

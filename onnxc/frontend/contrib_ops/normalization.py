@@ -13,11 +13,9 @@ from ..onnx_ops import normalization
 from ..onnx_ops.common import insert_axes, wide, widened, zeros
 from ..onnx_ops.quantization import DequantizeLinear
 from ..onnx_ops.rules import Types, onnx_op
-from .schema import BYTES, FLOATS, T, contrib_op
+from .schema import BYTES, FLOATS, Half, T, contrib_op
 
 Ids = Annotated[Value, Types.of("T1", "int32")]
-Table = Annotated[Value, Types.of("T", "float", "float16")]
-Image = Annotated[Value, Types.of("T", "float", "float16")]
 Factor = Annotated[Value, Types.of("M", "float", "float16")]
 Stored = Annotated[Value, Types.of("T2", *BYTES)]
 Scale = Annotated[Value, Types.of("T", "float")]
@@ -90,11 +88,11 @@ def EmbedLayerNormalization(
     b,
     input_ids: Ids,
     segment_ids: Ids | None,
-    word_embedding: Table,
-    position_embedding: Table,
-    segment_embedding: Table | None,
-    gamma: Table,
-    beta: Table,
+    word_embedding: Half,
+    position_embedding: Half,
+    segment_embedding: Half | None,
+    gamma: Half,
+    beta: Half,
     mask: Ids | None = None,
     position_ids: Ids | None = None,
     *,
@@ -171,7 +169,7 @@ def QEmbedLayerNormalization(
 
 @contrib_op(outputs="Y")
 def GroupNorm(
-    b, X: Image, gamma: Factor, beta: Factor, *, activation: int, channels_last=1, epsilon=1e-5, groups: int
+    b, X: Half, gamma: Factor, beta: Factor, *, activation: int, channels_last=1, epsilon=1e-5, groups: int
 ):
     """The normalization of each group of channels, then, with activation 1, silu."""
     order = (0, X.rank - 1, *range(1, X.rank - 1))
@@ -187,11 +185,11 @@ def GroupNorm(
 @contrib_op(outputs="Y S?")
 def SkipGroupNorm(
     b,
-    X: Image,
+    X: Half,
     gamma: Factor,
     beta: Factor,
-    skip: Image,
-    bias: Image | None = None,
+    skip: Half,
+    bias: Half | None = None,
     *,
     activation: int,
     channels_last=1,

@@ -24,6 +24,7 @@ BYTES = ("int8", "uint8")
 
 #: The type variables that many schemas share.
 T = Annotated[Value, Types.of("T", *HALVES)]
+Half = Annotated[Value, Types.of("T", "float", "float16")]
 Wide = Annotated[Value, Types.of("T", *FLOATS)]
 Bytes = Annotated[Value, Types.of("T", *BYTES)]
 Scale = Annotated[Value, Types.of("tensor(float)", "float")]

@@ -26,7 +26,7 @@ STORED = (
 #: Operators that no draw reaches, with what holds them instead.
 ELSEWHERE = {
     **dict.fromkeys(
-        ("BiasSoftmax", "GroupNorm", "SkipGroupNorm"),
+        ("BiasAdd", "BiasSoftmax", "BiasSplitGelu", "GroupNorm", "SkipGroupNorm"),
         "ONNX Runtime has no kernel: by definition in test_fused",
     ),
     **dict.fromkeys(("RelativePositionBias", "GatedRelativePositionBias"), "no kernel: test_attention"),

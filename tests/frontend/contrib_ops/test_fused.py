@@ -180,6 +180,15 @@ def test_a_softmax_with_a_bias_is_the_softmax_of_the_sum(axis, inner):
     same(found, expected, 1e-5)
 
 
+def test_what_onnxruntime_adds_on_graphics_processors_alone_is_added_as_defined():
+    x, bias, skip = floats(2, 3, 8), floats(8), floats(2, 3, 8)
+    (found,) = interpreted(Case("BiasAdd", [x, bias, skip]))
+    same(found, x + bias + skip, 1e-6)
+    (found,) = interpreted(Case("BiasSplitGelu", [x, bias]))
+    (gelu,) = interpreted(Case("Gelu", [(x + bias)[..., 4:]]))
+    same(found, (x + bias)[..., :4] * gelu, 1e-6)
+
+
 ALL = ACTIVATIONS + CONVOLUTIONS + PRODUCTS + NORMALIZATIONS + EMBEDDINGS
 
 

@@ -53,6 +53,7 @@ CASES = [
     (Case("CDist", [X[0], W], {"metric": "cosine"}), "metric is cosine"),
     (Case("Inverse", [X[0]]), "no square matrix"),
     (Case("BiasGelu", [X]), "2 at least are needed"),
+    (Case("BiasSplitGelu", [X[..., :3], X[0, 0, :3]]), "3 numbers have no halves"),
 ]
 
 
