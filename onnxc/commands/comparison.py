@@ -18,6 +18,7 @@ import numpy as np
 from ..errors import CompileError, one_line
 from ..ir import dtypes
 from ..records import dataclass
+from ..target import find_target
 
 Feeds = Mapping[str, Any]
 Run = Callable[[Feeds], list]
@@ -209,7 +210,9 @@ def reference(model: str | os.PathLike | Any, against: str, threads: int = 0, op
         ) from None
 
 
-def _onnxruntime(model: Any, threads: int, optimise: bool) -> Run:
+def onnxruntime_session(model: str | os.PathLike | Any, threads: int = 0, optimise: bool = True) -> Any:
+    """ONNX Runtime's session of a model, a path or a ModelProto, whose products of bytes are exact on every
+    machine. optimise: whether it may fuse and rewrite nodes."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -218,8 +221,30 @@ def _onnxruntime(model: Any, threads: int, optimise: bool) -> Run:
     options.log_severity_level = 4
     if not optimise:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    source = os.fspath(model) if isinstance(model, (str, os.PathLike)) else model.SerializeToString()
-    session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    has_dots = find_target().dot("uint8", "int8", "int32") is not None
+    source = model if has_dots else _exact_source(model, options)
+    source = os.fspath(source) if isinstance(source, (str, os.PathLike)) else source.SerializeToString()
+    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def _exact_source(model: str | os.PathLike | Any, options: Any) -> Any:
+    """The model, or one that ONNX Runtime multiplies exactly, which also is an option where it optimises."""
+    import onnx
+
+    from .unsigned_weights import with_unsigned_weights
+
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    if not isinstance(model, (str, os.PathLike)):
+        return with_unsigned_weights(model)
+    read = onnx.load(model, load_external_data=False)
+    changed = with_unsigned_weights(read)
+    folder = os.path.dirname(os.path.abspath(model))
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    return model if changed is read else changed
+
+
+def _onnxruntime(model: Any, threads: int, optimise: bool) -> Run:
+    session = onnxruntime_session(model, threads, optimise)
     types = {entry.name: entry.type for entry in session.get_inputs()}
 
     def run(feeds: Feeds) -> list:

@@ -23,7 +23,7 @@ from typing import Any
 
 def ncnn_runner(model: str, feeds: dict[str, Any], threads: int) -> Callable[[], list]:
     """Converted by pnnx; images and sequences of a batch of one, in float32."""
-    import ncnn  # type: ignore[import-not-found]
+    import ncnn
 
     folder = Path(model).parent
     shapes = [f"[{','.join(map(str, v.shape))}]{PNNX_TYPES[v.dtype.name]}" for v in feeds.values()]
@@ -98,8 +98,8 @@ def _numbered(name: str) -> int:
 
 def mnn_runner(model: str, feeds: dict[str, Any], threads: int) -> Callable[[], dict[str, Any]]:
     """Converted by the function behind MNN's command, which itself calls pip and reports what it did."""
-    import _tools  # type: ignore[import-not-found]
-    import MNN  # type: ignore[import-not-found]
+    import _tools
+    import MNN
     import numpy
 
     converted = str(Path(model).with_suffix(".mnn"))

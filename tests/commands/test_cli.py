@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from support.bad_models import BAD, ODD, OPENS_ONLY, external, model, node, relu, saved, write
+from support.bad_models import BAD, ODD, OPENS_ONLY, external, write
 from support.caches import with_runtime
+from support.few_nodes import model, node, relu, saved
 
 import onnxc.demo
 from onnxc.commands import actions as commands

@@ -127,7 +127,7 @@ def test_a_model_that_the_other_cannot_load_is_told(tmp_path):
 
 def test_both_others_give_the_same(tmp_path):
     import onnx
-    from support.bad_models import relu
+    from support.few_nodes import relu
 
     path = tmp_path / "relu.onnx"
     onnx.save(relu(), path)

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from support.bad_models import model, node
+from support.few_nodes import model, node
 
 from onnxc.commands import comparison
 from onnxc.commands.nodes import compare_nodes, with_all_outputs

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support.bad_models import model, node
+from support.few_nodes import model, node
 
 from onnxc.commands import reduction
 from onnxc.commands.cli import main

@@ -2,12 +2,12 @@
 agree with ONNX Runtime at several sizes, and give the same bits with any number of threads."""
 
 import numpy as np
-import onnxruntime
 import pytest
 from support import storage_forms
 from support.architectures import ARCHITECTURES
 
 import onnxc
+from onnxc.commands.comparison import onnxruntime_session
 
 #: form → (greatest, mean) difference from ONNX Runtime, as parts of the largest magnitude. Where values are
 #: rounded to a grid, another order of a sum moves some of them by a step.
@@ -24,12 +24,7 @@ THREADS = 1, 2, 8
 
 def by_onnxruntime(model):
     """As it is written: ONNX Runtime's own rewriting of quantised models rounds elsewhere."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level, options.intra_op_num_threads = 4, 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    return onnxruntime_session(model, threads=1, optimise=False)
 
 
 def check(model, folder, feeds, greatest=2e-5, mean=2e-6, optimize="full"):

@@ -1,9 +1,9 @@
 """Compiling a model once and holding it against ONNX Runtime at several sizes."""
 
 import numpy as np
-import onnxruntime
 
 import onnxc
+from onnxc.commands.comparison import onnxruntime_session
 
 _NUMPY = {
     "tensor(float)": np.float32,
@@ -16,17 +16,7 @@ _NUMPY = {
 
 
 def rival(model):
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    source = (
-        model
-        if isinstance(model, str)
-        else str(model)
-        if hasattr(model, "parts")
-        else model.SerializeToString()
-    )
-    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    return onnxruntime_session(model, threads=1)
 
 
 def inputs_of(session, shapes, given=None, seed=0):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 from hypothesis import HealthCheck, Phase, settings
 from onnx import helper, numpy_helper
 
 import onnxc
+from onnxc.commands.comparison import onnxruntime_session
 from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import run_graph
 
@@ -90,13 +90,7 @@ def as_model(cases: Sequence[Case], symbolic: bool = False) -> tuple[onnx.ModelP
 
 def runtime(proto: onnx.ModelProto, feeds: Feeds) -> list[np.ndarray]:
     """The model's outputs by ONNX Runtime, as the model stands: nothing fused or taken apart."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return session.run(None, feeds)
+    return onnxruntime_session(proto, optimise=False).run(None, feeds)
 
 
 def interpreted(case: Case, symbolic: bool = False) -> list[np.ndarray]:

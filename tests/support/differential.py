@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx.reference
-import onnxruntime
 from support.random_graphs import Case, Term, numpy_type
 
 import onnxc
+from onnxc.commands.comparison import onnxruntime_session
 from onnxc.driver import optimise, passes
 from onnxc.frontend.importer import import_model
 from onnxc.ir.graph import Graph, TensorType
@@ -40,16 +40,11 @@ def imported(case: Case) -> Graph:
 
 def by_onnxruntime(case: Case) -> Results:
     """Nothing for runs in which a tensor is empty: it may divide by zero, which ends the process."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level, options.intra_op_num_threads = 4, 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     given = {a.dtype for feed in case.feeds for a in feed.values()}
     if numpy_type("bfloat16") in given | {numpy_type(t.dtype) for t in case.outputs}:
         return [None] * len(case.feeds)
     try:
-        session = onnxruntime.InferenceSession(
-            case.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        session = onnxruntime_session(case.model, threads=1, optimise=False)
         return [None if k in case.empty else session.run(None, feed) for k, feed in enumerate(case.feeds)]
     except Exception:
         return [None] * len(case.feeds)

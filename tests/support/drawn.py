@@ -21,7 +21,7 @@ import onnxruntime
 from onnx import TensorProto, defs, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from onnxc.commands.comparison import for_onnxruntime
+from onnxc.commands.comparison import for_onnxruntime, onnxruntime_session
 from onnxc.ir import dtypes
 
 from .suite import as_value, difference
@@ -272,19 +272,13 @@ def type_of(value: Data, symbol: str) -> onnx.TypeProto:
 
 # Others -------------------------------------------------------------------------------------------
 
-_OPTIONS = onnxruntime.SessionOptions()
-_OPTIONS.log_severity_level = 4
-_OPTIONS.intra_op_num_threads = 1
-_OPTIONS.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
 onnxruntime.set_default_logger_severity(4)
 os.environ.setdefault("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0")
 
 
 def by_onnxruntime(case: Case) -> list:
     _refuse_mistakes(case, "onnxruntime")
-    session = onnxruntime.InferenceSession(
-        case.model.SerializeToString(), _OPTIONS, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime_session(case.model, threads=1, optimise=False)
     types = {entry.name: entry.type for entry in session.get_inputs()}
     if any("int4" in t or "int2" in t or "float4" in t for t in types.values()):
         raise ValueError("its Python interface takes packed elements only")

@@ -2,9 +2,9 @@
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
+from onnxc.commands.comparison import onnxruntime_session
 from onnxc.ir import dtypes
 from onnxc.ir.interpret import InterpretError, run_op
 
@@ -37,8 +37,7 @@ def runtime(op_type, inputs, outputs=1, opset=21, **attributes):
     ]
     graph = onnx.helper.make_graph([node], "g", infos, [onnx.ValueInfoProto(name=r) for r in results])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=10)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return session.run(None, dict(given))
+    return onnxruntime_session(model).run(None, dict(given))
 
 
 def close(actual, expected, tolerance=1e-5):

@@ -1,0 +1,80 @@
+"""ONNX Runtime's products of bytes are sums of integers, on processors without dot products too."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper, parser
+
+from onnxc.commands.comparison import onnxruntime_session
+from onnxc.commands.unsigned_weights import with_unsigned_weights
+
+rng = np.random.default_rng(0)
+
+
+def full(shape, dtype):
+    """Numbers at both ends of the type's range."""
+    return rng.choice(np.array([np.iinfo(dtype).min, np.iinfo(dtype).max], dtype), shape)
+
+
+def product(x, w, constant, zero=None):
+    names, stored = ["x", "w", *(["", "z"] if zero is not None else [])], {}
+    ports = [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)]
+    if constant:
+        stored["w"] = w
+    else:
+        ports.append(helper.make_tensor_value_info("w", helper.np_dtype_to_tensor_dtype(w.dtype), w.shape))
+    if zero is not None:
+        stored["z"] = zero
+    results = [helper.make_tensor_value_info("y", TensorProto.INT32, None)]
+    weights = [numpy_helper.from_array(array, name) for name, array in stored.items()]
+    graph = helper.make_graph([helper.make_node("MatMulInteger", names, ["y"])], "g", ports, results, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.parametrize("optimise", [False, True])
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("types", [(np.uint8, np.int8), (np.uint8, np.uint8), (np.int8, np.int8)], ids=str)
+def test_sums_of_products_are_exact(types, constant, optimise):
+    x, w = full((5, 64), types[0]), full((64, 40), types[1])
+    for zero in (None, np.asarray(-128 if types[1] == np.int8 else 255, types[1])):
+        session = onnxruntime_session(product(x, w, constant, zero), optimise=optimise)
+        (found,) = session.run(None, {"x": x} if constant else {"x": x, "w": w})
+        np.testing.assert_array_equal(found, x.astype(int) @ (w.astype(int) - (0 if zero is None else zero)))
+
+
+def changed(text):
+    """The operators of a model's nodes behind the rewriting, in order."""
+    model = parser.parse_model(f'<ir_version: 9, opset_import: ["" : 17]>\n{text}')
+    found = with_unsigned_weights(model)
+    before, after = ([node.op_type for node in m.graph.node] for m in (model, found))
+    assert (found is model) == (before == after)
+    return after
+
+
+SHIFT = ["Cast", "Add", "Cast"]
+
+
+def test_signed_weights_and_their_zero_point_are_shifted():
+    text = """g (uint8[2, 3] x, int8[3, 4] w, uint8 a, int8 b) => (int32[2, 4] y) {
+        y = MatMulInteger (x, w, a, b)
+    }"""
+    assert changed(text) == [*SHIFT, *SHIFT, "MatMulInteger"]
+
+
+def test_what_is_quantised_to_signed_bytes_is_known():
+    text = """g (uint8[2, 3] x, float[3, 4] v, float s, int8 z) => (int32[2, 4] y) {
+        w = QuantizeLinear (v, s, z)
+        y = MatMulInteger (x, w)
+    }"""
+    assert changed(text) == ["QuantizeLinear", *SHIFT, "MatMulInteger"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (uint8[2, 3] x, uint8[3, 4] w) => (int32[2, 4] y) { y = MatMulInteger (x, w) }",
+        "g (int8[2, 3] x, int8[3, 4] w) => (int32[2, 4] y) { y = MatMulInteger (x, w) }",
+        "g (float[2, 3] x, float[3, 4] w) => (float[2, 4] y) { y = MatMul (x, w) }",
+    ],
+)
+def test_a_model_without_such_products_stays(text):
+    assert "Cast" not in changed(text)
