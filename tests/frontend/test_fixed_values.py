@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from support.bad_models import node
+from support.few_nodes import node
 
 from onnxc.diagnostics import ModelErrors
 from onnxc.frontend.importer import import_model

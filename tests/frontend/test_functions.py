@@ -7,7 +7,8 @@ import onnx
 import pytest
 from onnx import AttributeProto, helper
 from onnx.reference import ReferenceEvaluator
-from support.bad_models import branch, conditional, doubling, function, graph, model, node, referring, saved
+from support.bad_models import doubling
+from support.few_nodes import branch, conditional, function, graph, model, node, referring, saved
 
 from onnxc.errors import LimitError, ModelError
 from onnxc.frontend.functions import (

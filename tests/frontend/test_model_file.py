@@ -11,7 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support import bad_models
-from support.bad_models import Case, branch, conditional, function, model, node, relu, saved
+from support.bad_models import Case
+from support.few_nodes import branch, conditional, function, model, node, relu, saved
 
 from onnxc.errors import ModelError, OnnxcError
 from onnxc.frontend import wire

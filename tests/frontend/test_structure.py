@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support.bad_models import branch, conditional, function, graph, looping, model, node, set_of, value
+from support.bad_models import set_of
+from support.few_nodes import branch, conditional, function, graph, looping, model, node, value
 
 from onnxc.diagnostics import ModelErrors
 from onnxc.frontend import structure

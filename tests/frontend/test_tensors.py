@@ -7,7 +7,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support.bad_models import external, model, node, relu, saved
+from support.bad_models import external
+from support.few_nodes import model, node, relu, saved
 
 from onnxc.errors import LimitError, ModelError
 from onnxc.frontend.model_file import open_model

@@ -9,8 +9,8 @@ import time
 import numpy as np
 import onnx
 import pytest
-from support.bad_models import relu
 from support.caches import with_runtime
+from support.few_nodes import relu
 
 import onnxc
 import onnxc.onnxruntime as onnxruntime

@@ -12,8 +12,9 @@ import time
 import numpy as np
 import onnx
 import pytest
-from support.bad_models import external, model, node, relu
+from support.bad_models import external
 from support.caches import with_runtime
+from support.few_nodes import model, node, relu
 
 import onnxc
 from onnxc import cache

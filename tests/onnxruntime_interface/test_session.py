@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from support.bad_models import model, node, relu
 from support.caches import with_runtime
+from support.few_nodes import model, node, relu
 
 import onnxc.demo
 from onnxc import InferenceSession, ModelErrors, OnnxcError, RunError

@@ -13,8 +13,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import AttributeProto, ModelProto, TensorProto, helper
+from support.few_nodes import (
+    branch,
+    conditional,
+    function,
+    graph,
+    looping,
+    model,
+    node,
+    referring,
+    relu,
+    saved,
+)
 
 FLOAT = TensorProto.FLOAT
 Content = bytes | Callable[[Path], Path]
@@ -35,59 +46,7 @@ def write(case: Case, folder: Path) -> Path:
     return path
 
 
-# Parts of models
-
-
-def value(name: str, shape=(2,), dtype: int = FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, dtype, shape)
-
-
-def node(op_type: str, inputs: str, outputs: str, **attributes) -> NodeProto:
-    """A node named `n_` and its first output. Names are separated by blanks, `-` stands for ''."""
-    names = [["" if name == "-" else name for name in text.split()] for text in (inputs, outputs)]
-    return helper.make_node(op_type, *names, name=f"n_{names[1][0] if names[1] else ''}", **attributes)
-
-
-def referring(op_type: str, inputs: str, outputs: str, reference: str, **attributes) -> NodeProto:
-    """A node with a float attribute `alpha` that refers to the function's attribute `reference`."""
-    made = node(op_type, inputs, outputs, **attributes)
-    made.attribute.add(name="alpha", type=AttributeProto.FLOAT, ref_attr_name=reference)
-    return made
-
-
-def graph(*nodes: NodeProto, inputs="x", outputs="y", initializers=()) -> GraphProto:
-    return helper.make_graph(
-        list(nodes),
-        "g",
-        [value(name) for name in inputs.split()],
-        [value(name) for name in outputs.split()],
-        list(initializers),
-    )
-
-
-def model(*nodes: NodeProto, opset: int = 18, functions=(), **parts) -> ModelProto:
-    """A model of float vectors of two elements, IR version 9."""
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid("local", 1)]
-    return helper.make_model(
-        graph(*nodes, **parts), opset_imports=imports, ir_version=9, functions=list(functions)
-    )
-
-
-def function(
-    name: str, inputs: str, outputs: str, *nodes: NodeProto, attributes=(), defaults=(), opset: int = 18
-) -> onnx.FunctionProto:
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid("local", 1)]
-    return helper.make_function(
-        "local", name, inputs.split(), outputs.split(), list(nodes), imports, list(attributes), list(defaults)
-    )
-
-
-def relu() -> ModelProto:
-    return model(node("Relu", "x", "y"))
-
-
-def saved(proto: ModelProto) -> bytes:
-    return proto.SerializeToString()
+# What is changed in models
 
 
 def changed(change: Callable[[ModelProto], object], proto: ModelProto | None = None) -> bytes:
@@ -157,24 +116,6 @@ def doubling(levels: int) -> ModelProto:
     ]
     functions.append(function(f"F{levels}", "x", "y", node("Relu", "x", "y")))
     return model(node("F0", "x", "y", domain="local"), functions=functions)
-
-
-def branch(*nodes: NodeProto, outputs: str) -> GraphProto:
-    return graph(*nodes, inputs="", outputs=outputs)
-
-
-def conditional(then: GraphProto, otherwise: GraphProto, outputs: str = "y") -> ModelProto:
-    choice = helper.make_tensor("c", TensorProto.BOOL, [], [True])
-    return model(
-        node("If", "c", outputs, then_branch=then, else_branch=otherwise),
-        initializers=[choice],
-        outputs=outputs.split()[0],
-    )
-
-
-def looping(body: GraphProto, outputs: str = "y") -> ModelProto:
-    trips = helper.make_tensor("m", TensorProto.INT64, [], [3])
-    return model(node("Loop", "m - x", outputs, body=body), initializers=[trips])
 
 
 # External data

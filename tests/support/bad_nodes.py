@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 import onnx.parser
 from onnx import numpy_helper
-from support.bad_models import Case, changed, saved, set_of
+from support.bad_models import Case, changed, set_of
+from support.few_nodes import saved
 
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
 

@@ -18,7 +18,7 @@ from onnxc.frontend import schemas
 from onnxc.frontend.importer import import_model
 from onnxc.frontend.operators import RULES, find_rule
 from onnxc.ir.interpret import InterpretError, run_graph
-from onnxc.ir.ops import Map
+from onnxc.ir.ops import Gather, Map
 
 # Signatures --------------------------------------------------------------------------------------
 
@@ -647,6 +647,37 @@ def test_axes_that_a_resize_leaves_alone_keep_their_sizes_whatever_others_are_sc
     assert y.shape[:2] == x.shape[:2] and y.shape[3] == 2 * x.shape[3]
     known = model("Resize", 19, [image, None, scales], {"mode": mode})
     np.testing.assert_allclose(evaluate(proto, [image])[0], evaluate(known, [image, scales])[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("exclude", [0, 1])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("scale", [0.5, 0.37, 0.1, 1.0, 1.6])
+def test_antialiased_images_are_what_a_product_with_all_weights_gives(scale, mode, exclude):
+    """Where the scale is known few neighbours are weighed; where the run tells it, all elements are."""
+    image = floats(1, 2, 13, 20)
+    scales = np.array([1, 1, scale, min(1.0, 1.3 * scale)], np.float32)
+    attributes = {"mode": mode, "antialias": 1, "exclude_outside": exclude}
+    known = model("Resize", 19, [image, None, scales], attributes)
+    known.graph.initializer.append(onnx.numpy_helper.from_array(scales, "x2"))
+    del known.graph.input[1]
+    told = model("Resize", 19, [image, None, scales], attributes)
+    (got,), (expected,) = evaluate(known, [image]), evaluate(told, [image, scales])
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "rounding"),
+    [("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil")],
+)
+def test_whole_enlargements_of_open_sizes_repeat_elements(coordinates, rounding):
+    image, scales = floats(2, 3, 5, 4), np.array([1, 1, 2, 3], np.float32)
+    attributes = {"coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
+    proto = model("Resize", 19, [image, None, scales], attributes, symbolic=True)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(scales, "x2"))
+    del proto.graph.input[1]
+    np.testing.assert_array_equal(evaluate(proto, [image])[0], image.repeat(2, 2).repeat(3, 3))
+    picked = [node for node in import_model(proto).graph.nodes if isinstance(node.op, Gather)]
+    assert [node.inputs[1].node.op.body.op for node in picked] == ["div", "div"]
 
 
 @pytest.mark.parametrize(("op", "channels"), [("Conv", 6), ("ConvTranspose", 4)])
