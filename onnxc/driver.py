@@ -314,7 +314,12 @@ def _lower_all(
     optimised: dict[object, Graph] = {}
     for target in targets:
         each = dump if len(targets) == 1 else dump.of(target.name)
-        multiplied = target.dots, target.widening, target.matrices  # all that passes know of a target
+        multiplied = (
+            target.dots,
+            target.widening,
+            target.pairs,
+            target.matrices,
+        )  # what passes know of a target
         if multiplied not in optimised:
             source = again().graph if optimised else graph
             stages("optimise")

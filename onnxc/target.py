@@ -45,7 +45,8 @@ class Dot:
     """An instruction that adds to each lane of `accumulate` the products of `group` neighbours of lhs and
     rhs, without saturation. LLVM's intrinsic takes vectors (sums, lhs, rhs), where `swapped` (sums, rhs,
     lhs). Where it does not add (`adds`) it takes (lhs, rhs), and what it gives is added. Where it multiplies
-    a wider type alone, both are `widened` to that, a group of four in two products."""
+    a wider type alone, both are `widened` to that, a group of four in two products. Where there is `pairs`,
+    that adds the products of two neighbours in 16 bits, which saturate, and the intrinsic two of these."""
 
     lhs: str
     rhs: str
@@ -55,6 +56,7 @@ class Dot:
     swapped: bool = False
     widened: str | None = None
     adds: bool = True
+    pairs: str | None = None
 
     @property
     def stored(self) -> str:
@@ -132,6 +134,7 @@ class Target:
     abilities: frozenset[Ability] = frozenset()
     dots: tuple[Dot, ...] = ()
     widening: Dot | None = None  # what multiplies bytes for which there is no dot product
+    pairs: Dot | None = None  # what does so where no sum of two products leaves 16 bits
     matrices: tuple[Matrix, ...] = ()
     level: str = ""  # the name of its level, where it is none itself
     extensions: tuple[str, ...] = ()  # features beyond the level's, in LLVM's names, which are the runtime's
@@ -149,9 +152,11 @@ class Target:
         """Vector registers that hold `count` elements."""
         return -(-count // self.lanes(dtype))
 
-    def dot(self, lhs: str, rhs: str, accumulate: str) -> Dot | None:
-        """The instruction for sums of such products, in any order of the operands."""
-        for dot in self.dots:
+    def dot(self, lhs: str, rhs: str, accumulate: str, pairs: bool = False) -> Dot | None:
+        """The instruction for sums of such products, in any order of the operands. pairs: whether no sum of
+        the products of two neighbours leaves 16 bits."""
+        known = (*self.dots, self.pairs) if pairs and self.pairs is not None else self.dots
+        for dot in known:
             if (lhs, rhs, accumulate) == (dot.lhs, dot.rhs, dot.accumulate):
                 return dot
             if (rhs, lhs, accumulate) == (dot.lhs, dot.rhs, dot.accumulate):
@@ -194,6 +199,7 @@ _V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _X86_64 = partial(Target, triple="x86_64-unknown-linux-gnu", memory_operands=True)
 _WIDENING = partial(Dot, "int16", "int16", "int32", widened="int16", adds=False)
+_PAIRS = partial(Dot, "uint8", "int8", "int32", 4, adds=False)
 
 #: What differs in more than instructions, the best of each architecture first.
 LEVELS: dict[str, Target] = {
@@ -214,6 +220,7 @@ LEVELS: dict[str, Target] = {
                 (Ability.SCALE_EXPONENT, Ability.CONVERT_HALF, Ability.GATHER, Ability.PERMUTE)
             ),
             widening=_WIDENING(4, "llvm.x86.avx512.pmaddw.d.512"),
+            pairs=_PAIRS("llvm.x86.avx512.pmaddw.d.512", pairs="llvm.x86.avx512.pmaddubs.w.512"),
         ),
         _X86_64(
             "x86-64-v3",
@@ -226,6 +233,7 @@ LEVELS: dict[str, Target] = {
             lookup=Lookup(16, 1, "llvm.x86.avx2.pshuf.b"),
             abilities=frozenset((Ability.CONVERT_HALF,)),
             widening=_WIDENING(4, "llvm.x86.avx2.pmadd.wd"),
+            pairs=_PAIRS("llvm.x86.avx2.pmadd.wd", pairs="llvm.x86.avx2.pmadd.ub.sw"),
         ),
         _X86_64(
             "x86-64-v2",
@@ -237,6 +245,7 @@ LEVELS: dict[str, Target] = {
             fused_multiply_add=False,
             lookup=Lookup(16, 1, "llvm.x86.ssse3.pshuf.b.128"),
             widening=_WIDENING(4, "llvm.x86.sse2.pmadd.wd"),
+            pairs=_PAIRS("llvm.x86.sse2.pmadd.wd", pairs="llvm.x86.ssse3.pmadd.ub.sw.128"),
         ),
         Target(
             "aarch64",

@@ -96,10 +96,13 @@ def tilings(node: Node[Contract], product: Product, form: Form, target: Target) 
 
 
 def _dot(form: Form, rounded: int, target: Target) -> Dot | None:
-    """The processor's product of rounded rows and codes, where blocks of both agree."""
+    """The processor's product of rounded rows and codes, where blocks of both agree. Two products of a code
+    of less than 8 bits stay in 16."""
     agree = form.block == rounded or (form.blocks == 1 and form.depth <= rounded)
     whole = form.zero is None or form.zero.is_integer()  # or else added to sums of integers
-    return target.dot(*ROUNDED) if agree and whole and form.bits and not form.table else None
+    if not agree or not whole or not form.bits or form.table:
+        return None
+    return target.dot(*ROUNDED, pairs=form.bits < 8)
 
 
 def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Estimate:
@@ -108,9 +111,10 @@ def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Es
     vectors = n * depth / tiling.lanes
     alone = tiling.digits and m == 1
     if tiling.integers or alone:
-        rows = DIGITS if alone else m
-        # a product of four, half a broadcast, and for each block a conversion, a product and a sum
-        inside = rows * vectors * (1 / 4 + 1 / (8 * tiling.vectors) + 3 / form.block)
+        rows, dot = DIGITS if alone else m, _dot(form, form.block, target)
+        four = 1 / costs.dot_rate(target, dot)
+        # products of four, half a broadcast, and for each block a conversion, a product and a sum
+        inside = rows * vectors * (four / 4 + 1 / (8 * tiling.vectors) + 3 / form.block)
         inside += -(-m // tiling.rows) * vectors * 3 / 8
         found = costs.compute(target, inside) + costs.overhead(target, costs.TILE * -(-n // tiling.lanes))
         found += costs.epilogue(target, node, "float32") + costs.traffic(target, node) + costs.step(target)

@@ -78,7 +78,7 @@ class CodeGeneration:
     def _level_of(self, text: str, target: Target) -> int:
         """Without loop strength reduction, which takes up to a third of LLVM's time, where it gains nothing.
         Tiles of products that a processor adds up itself keep to the registers by it."""
-        products = (*target.dots, *target.matrices, target.widening)
+        products = (*target.dots, *target.matrices, target.widening, target.pairs)
         kept = target.strength_reduction or any(p is not None and p.intrinsic in text for p in products)
         return LEAN if self.level == CODE and not kept else self.level
 

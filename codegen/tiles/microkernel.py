@@ -483,6 +483,8 @@ def dot_product(f: Function, dot: Dot, lanes: int, a: str, b: str, total: str) -
     """total and, in each lane, the products of its group of a and b. What is broadcast, a, stands last where
     it may: instructions read that operand from memory as they broadcast it."""
     sums = vector_type(scalar_type(dot.accumulate), lanes)
+    if dot.pairs is not None:
+        return plus(f, dot.accumulate, lanes, total, _sum_of_pairs(f, dot, lanes, a, b))
     if not dot.adds:
         kind = vector_type(memory_type(dot.stored), lanes * min(dot.group, 2))
         name = f.text.declare(dot.intrinsic, sums, [kind, kind])
@@ -495,6 +497,17 @@ def dot_product(f: Function, dot: Dot, lanes: int, a: str, b: str, total: str) -
     pairs = pairs[::-1] if dot.swapped or dot.lhs == dot.rhs else pairs
     name = f.text.declare(dot.intrinsic, sums, [sums, *operands])
     return f.call(sums, name, f"{sums} {total}", *pairs)
+
+
+def _sum_of_pairs(f: Function, dot: Dot, lanes: int, a: str, b: str) -> str:
+    """The products of a lane's group, two neighbours added in 16 bits, those two in 32."""
+    bytes_, sums = vector_type("i8", 4 * lanes), vector_type(scalar_type(dot.accumulate), lanes)
+    words = Vectors(f, "int16", 2 * lanes)
+    unsigned, signed = (a, b) if dot.lhs == "uint8" else (b, a)
+    add_two = f.text.declare(dot.pairs or "", words.type, [bytes_, bytes_])
+    add_all = f.text.declare(dot.intrinsic, sums, [words.type, words.type])
+    two = f.call(words.type, add_two, f"{bytes_} {unsigned}", f"{bytes_} {signed}")
+    return f.call(sums, add_all, f"{words.type} {two}", f"{words.type} {words.constant(1)}")
 
 
 def _widened_pairs(f: Function, dot: Dot, lanes: int, a: str, b: str) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ from onnx import TensorProto, helper, numpy_helper
 from support.pass_text import stays
 
 import onnxc
+from onnxc.ir import dtypes
 from onnxc.ir.text_parser import parse
 from onnxc.passes.eliminate_dead import eliminate_dead
 from onnxc.passes.fold_constants import fold_constants
@@ -21,7 +22,7 @@ def blocks_rounded(scales, zeros=(1, 1, 1), zero=0.0, dtype="int8", target=VNNI,
     """In which blocks rows are rounded that meet codes with scales of a shape, in blocks of 16 or less."""
     random = np.random.default_rng(0)
     constants = {
-        "q": random.integers(0, 7, (ROWS, DEPTH // BLOCK, BLOCK)).astype(dtype),
+        "q": random.integers(0, 7, (ROWS, DEPTH // BLOCK, BLOCK)).astype(dtypes.numpy_dtype(dtype)),
         "s": random.uniform(0.1, 0.2, scales).astype(np.float32),
         "z": np.full(zeros, zero, np.float32),
     }
@@ -55,9 +56,15 @@ def test_rows_are_rounded_whole_where_each_sum_has_one_scale():
     assert blocks_rounded((1, 1, 1)) == DEPTH
 
 
-@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"])
 def test_rows_stay_where_the_target_multiplies_no_bytes(target):
     assert blocks_rounded(BLOCKS, target=TARGETS[target]) == 0
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_rows_before_codes_of_few_bits_are_rounded_where_pairs_of_products_are_added(target):
+    assert blocks_rounded(BLOCKS, dtype="uint4", target=TARGETS[target]) == BLOCK
+    assert blocks_rounded(BLOCKS, dtype="uint4", target=TARGETS["aarch64"]) == 0
 
 
 def test_rows_stay_before_zero_points_that_are_no_integers():
@@ -104,6 +111,6 @@ def test_a_model_compiled_so_gives_what_it_gives_when_it_asks_for_that_itself(tm
         onnxc.compile(model, library, precision=precision)
         return onnxc.load(library).run(None, feeds)[0]
 
-    multiplies_bytes = find_target("native").dot(*MULTIPLIED) is not None
+    multiplies_bytes = find_target("native").dot(*MULTIPLIED, pairs=True) is not None
     asked = outputs(4 if multiplies_bytes else 0, "float32")
     np.testing.assert_allclose(outputs(0, "int8"), asked, rtol=1e-5, atol=1e-5)

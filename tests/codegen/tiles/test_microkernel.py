@@ -261,7 +261,39 @@ def test_dot_products_are_exact_for_any_depth(target, dot, swapped, depth):
             np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize("target, dot", DOTS, ids=lambda v: getattr(v, "name", ""))
+OF_PAIRS = [(t, t.pairs) for t in LEVELS.values() if t.pairs is not None]
+
+
+@pytest.mark.parametrize(
+    "target, dot",
+    [(t, dot) for t, dot in OF_PAIRS if t in RUNNABLE] or WITHOUT,
+    ids=lambda v: getattr(v, "name", ""),
+)
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("depth", [1, 2, 3, 4, 7, 64])
+def test_sums_of_pairs_are_exact_where_no_pair_leaves_16_bits(target, dot, swapped, depth):
+    """Unsigned numbers of 7 bits and any signed ones; any unsigned ones and signed ones of which two of one
+    sign are 128 together at most."""
+    dot = target.dot(*((dot.rhs, dot.lhs) if swapped else (dot.lhs, dot.rhs)), dot.accumulate, pairs=True)
+    rows, columns = 3, 2 * target.lanes(dot.accumulate)
+    for most, signed in ((127, (-128, 127)), (255, (-64, 64))):
+
+        def numbers(shape, dtype, seed, most=most, signed=signed):
+            found = extremes(shape, dtype, seed)
+            return np.minimum(found, most) if dtype == "uint8" else np.clip(found, *signed)
+
+        a, b = numbers((rows, depth), dot.lhs, depth), numbers((depth, columns), dot.rhs, depth + 1)
+        panel = pack_columns(b, columns, target.lanes(dot.accumulate), dot.group)
+        packed, left = aligned(panel.nbytes), guarded(a.nbytes)
+        packed[:], left[:] = panel.view(np.uint8).reshape(-1), a.view(np.uint8).reshape(-1)
+        out = aligned(rows * columns * 4)
+        called(dot_text(target, dot, rows, 2, depth), target, left, packed, out, depth=depth)
+        np.testing.assert_array_equal(
+            out.view(np.int32).reshape(rows, columns), a.astype(np.int64) @ b.astype(np.int64)
+        )
+
+
+@pytest.mark.parametrize("target, dot", [*DOTS, *OF_PAIRS], ids=lambda v: getattr(v, "name", ""))
 @pytest.mark.parametrize("vectors", [1, 2, 4])
 def test_the_sums_of_dot_products_stay_in_registers(target, dot, vectors):
     text = dot_text(target, dot, mk.most_rows(target, vectors, dot), vectors, 256)
