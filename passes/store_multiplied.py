@@ -5,7 +5,7 @@ map(%q) { mul(cast(sub(cast($0, int32), 3), float32), 0.125) }
     →   %q = map(%x) { cast(min(max(add(round(mul($0, 8.0)), 131.0), 0.0), 255.0), uint8) }
         map(%q) { mul(cast(sub(cast($0, int32), 131), float32), 0.125) }
 
-For targets whose dot products of bytes take an unsigned operand and a signed one, which the weights are; and
+For targets whose products of bytes take an unsigned operand and a signed one, which the weights are; and
 uint16 becomes int16 where products of these are added up. NaN, for which no integer stands, becomes the least
 one.
 """
@@ -31,7 +31,8 @@ def store_multiplied(graph: Graph, target: Target) -> Graph:
     """graph with quantised int8 as uint8, and uint16 as int16, where the target multiplies those alone."""
     for stored, other in OTHERS:
         weights = _WEIGHTS[other]
-        if target.dot(other, weights, "int32") and not target.dot(stored, weights, "int32"):
+        multiplied, wanted = (target.dot(t, weights, "int32", pairs=True) for t in (stored, other))
+        if wanted is not None and multiplied is None:
             graph = everywhere(partial(_stored, stored=stored, other=other))(graph)
     return graph
 

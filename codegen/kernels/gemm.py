@@ -215,6 +215,22 @@ def pack(node: Node[Contract], choice: Choice[Tiling], operand: int) -> Constant
 
 def pack_product(node: Node[Contract], product: Product, tiling: Tiling, group: int, whole: int) -> Constant:
     """B in panels in which `group` neighbours along k stand together, and k is a multiple of `whole`."""
+    of_k, columns = dims.number(product.depth), dims.number(product.n.size)
+    matrices = dims.number(dims.product(axis.size for axis in product.panels_axes))
+    lanes, depth, stored = tiling.lanes, padded(of_k, whole), tiling.stored or product.rhs
+    matrix_of = constant_matrix(node, product)
+
+    def make() -> np.ndarray:
+        matrix = matrix_of().astype(dtypes.numpy_dtype(stored), copy=False)
+        if whole > group:
+            matrix = np.pad(matrix, [(0, 0), (0, depth - of_k), (0, 0)])
+        return pack_columns(matrix, tiling.vectors * lanes, lanes, group, tiling.stored is not None)
+
+    return Constant(stored, (matrices, depth * padded(columns, lanes)), make)
+
+
+def constant_matrix(node: Node[Contract], product: Product) -> Callable[[], np.ndarray]:
+    """A function that gives a constant B as [matrices, K, N]."""
     operand = product.operands[1]
     value = node.inputs[operand].data
     labels = node.op.lhs if operand == 0 else node.op.rhs
@@ -225,15 +241,7 @@ def pack_product(node: Node[Contract], product: Product, tiling: Tiling, group: 
     shape = [dims.product(sizes[label] for label in group) for group in groups]
     order = [labels.index(label) for group in groups for label in group]
     order += [axis for axis in range(len(value.shape)) if axis not in order]  # those of size 1
-    lanes, depth, stored = tiling.lanes, padded(shape[1], whole), tiling.stored or value.dtype
-
-    def make() -> np.ndarray:
-        matrix = value.array.transpose(order).reshape(shape).astype(dtypes.numpy_dtype(stored), copy=False)
-        if whole > group:
-            matrix = np.pad(matrix, [(0, 0), (0, depth - shape[1]), (0, 0)])
-        return pack_columns(matrix, tiling.vectors * lanes, lanes, group, tiling.stored is not None)
-
-    return Constant(stored, (shape[0], depth * padded(shape[2], lanes)), make)
+    return lambda: value.array.transpose(order).reshape(shape)
 
 
 # Emission ----------------------------------------------------------------------------------------
