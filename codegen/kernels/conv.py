@@ -27,6 +27,7 @@ from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
 from ..text.emitter import ENTRY, Function, scalar_type
+from ..tiles import gathered_pixels
 from ..tiles.blocked import (
     Image,
     Lattice,
@@ -49,6 +50,7 @@ from ..tiles.blocked_epilogue import (
     pack_operand,
     packed_operands,
 )
+from ..tiles.gathered_pixels import after_gathering, gathering, is_sparse
 from ..tiles.lines import Lines, cut_lines, shared_lines
 from ..tiles.microkernel import Tile, most_rows, plus, step_time, waits, widen_panel
 from ..tiles.panel import LINE, Ahead, Panel
@@ -131,6 +133,10 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
         stored = stored_halves(node.inputs[1].constant, target)
         tilings = [(replace(tiling, stored=stored), times) for tiling, times in tilings]
     cost, padded = estimate(node, target, tilings[0][0]), padded_layout(node, halo, block)
+    if is_sparse(window(node)):
+        together = [(replace(tiling, gathered=True), times) for tiling, times in tilings]
+        other = estimate(node, target, together[0][0])
+        cost, tilings = (other, together) if other.total < cost.total else (cost, tilings)
     for tiling, times in tilings:
         yield Offer(
             cost * times + packing_estimate(node, target),
@@ -156,24 +162,31 @@ def estimate(node: Node[Conv], target: Target, tiling: PanelTiling, depth: int |
     if depth is None:
         depth = dims.product(_steps(inside, tiling.group or 1))
     kinds, found = kinds_of(outputs, target.block, tiling), costs.step(target)
-    for pixels, count in _tiles(node, target, widest(target, kinds, sums), depth).items():
+    x, out, win = dense_images(node)
+    if tiling.gathered:
+        blocked = replace(x, block=target.block)
+        found += gathering(target, blocked, out.height, out.width, win)
+        win = replace(win, strides=(1, 1))
+    for pixels, count in _tiles(node, target, (out, win), widest(target, kinds, sums), depth).items():
         for p in kinds:
             steps = depth * p.share(target, sums, inside[0])
             each = tile_estimate(target, steps, pixels, p.registers(target, sums), dot_of(node, target))
-            each += costs.compute(target, pixels * gathering(p.abreast))
+            each += costs.compute(target, pixels * bringing(p.abreast))
             found += each * (count * p.count)
     found += costs.epilogue(target, node, sums) + costs.traffic(target, node)
     return found + costs.stored(target, dims.number(w.count) * dtypes.itemsize(tiling.stored or w.dtype))
 
 
-def gathering(abreast: int) -> int:
+def bringing(abreast: int) -> int:
     """Instructions that bring together what so many lanes sum up."""
     return 2 * (abreast.bit_length() - 1)
 
 
-def _tiles(node: Node[Conv], target: Target, vectors: int, depth: int) -> dict[int, int]:
-    """How many tiles of which number of pixels cover the output."""
-    _, out, win = dense_images(node)
+def _tiles(
+    node: Node[Conv], target: Target, over: tuple[Image, Window], vectors: int, depth: int
+) -> dict[int, int]:
+    """How many tiles of which number of pixels cover the result, over which the window slides."""
+    out, win = over
     height, width = out.height, out.width
     if win.kernel == win.strides == (1, 1):
         height, width = 1, height * width
@@ -461,7 +474,19 @@ class ConvPlan:
         """The sums of a tile whose pixels lie at `displacements` from %a, over all taps and
         channels."""
         sums, panel = self.started(f, tile, sums, panel)
-        return accumulate(f, self.x, self.window, tile, sums, displacements, panel, self.once)
+        beyond = self.beyond(f.target, len(displacements) // self.rows)
+        return accumulate(f, self.x, self.window, tile, sums, displacements, panel, self.once, beyond)
+
+    def beyond(self, target: Target, width: int) -> Dimension | None:
+        """Bytes from the pixels of a tile so wide to those of the next one, where it is to fetch these: of
+        1x1 windows over an image that the first-level cache does not hold."""
+        held = dims.typical(self.x.image) <= target.facts.level1_bytes
+        if self.window.taps > 1 or self.dot is not None or self.once or held:
+            return None
+        down, across = self.window.strides
+        if self.out.width == width:
+            return self.x.row * down * self.rows
+        return self.x.pixel * across * width
 
     def started(
         self, f: KernelFunction, tile: Tile, sums: list[str], panel: Panel
@@ -478,6 +503,8 @@ class ConvPlan:
 def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> ConvPlan:
     x, out, win = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor), window(node)
     epilogue = Epilogue(node, out.block)
+    if tiling.gathered:
+        x, win = gathered_pixels.gathered(x, out.height, out.width), replace(win, strides=(1, 1))
     pointwise = win.kernel == win.strides == (1, 1) and win.before == (0, 0)
     if pointwise and x.halo == out.halo == (0, 0) and epilogue.follows(out.width):
         x, out = x.flat, out.flat
@@ -582,7 +609,12 @@ def decoded_bytes(plan: ConvPlan) -> int:
 def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
     plan = plan_of(node, target, choice.tiling)
     code = emit_plan(plan, target, choice.cost)
-    return packed_by_run(node, code, target, plan.weight_bytes, [plan.run_panels])
+    code = packed_by_run(node, code, target, plan.weight_bytes, [plan.run_panels])
+    if not choice.tiling.gathered:
+        return code
+    x, out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
+    few = gathered_pixels.gathered(x, out.height, out.width)
+    return after_gathering(code, x, window(node), few, target)
 
 
 def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:

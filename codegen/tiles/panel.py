@@ -110,7 +110,7 @@ def widened(f: Function, value: str, dtype: str, wide: str, lanes: int) -> str:
     return cast(v, wide, to_computed(v, value))
 
 
-def prefetch_line(f: Function, pointer: str) -> None:
-    """Asks for the cache line of an address, into the second level. It never faults."""
+def prefetch_line(f: Function, pointer: str, level: int = 2) -> None:
+    """Asks for the cache line of an address, into a level of the cache. It never faults."""
     function = f.text.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
-    f.statement(f"call void {function}(ptr {pointer}, i32 0, i32 2, i32 1)")
+    f.statement(f"call void {function}(ptr {pointer}, i32 0, i32 {4 - level}, i32 1)")

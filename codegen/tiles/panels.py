@@ -30,7 +30,7 @@ class PanelTiling:
     """Panels of `vectors` blocks of channels, the last of `tail` lanes (None: of whole blocks), and tiles of
     at most `rows` pixels. `group`: channels that one dot product adds up, where the processor's do. `stored`:
     the type of the weights in panels, where it is not theirs. `abreast`: input channels side by side in the
-    vectors of the tail."""
+    vectors of the tail. `gathered`: whether the pixels that are read are brought together before."""
 
     vectors: int
     rows: int
@@ -38,6 +38,7 @@ class PanelTiling:
     group: int | None = None
     stored: str | None = None
     abreast: int = 1
+    gathered: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from ...ir.dims import Dimension
 from ..kernel import KernelFunction
 from .blocked import Image, Window
 from .microkernel import Tile, chains_for, fetched_ahead, fixed_rows, multiply_add, streams_for
-from .panel import Panel
+from .panel import LINE, Panel, prefetch_line
 from .strides import continues
 
 
@@ -25,17 +25,20 @@ def accumulate(
     displacements: Sequence[int],
     panel: Panel,
     once: bool = False,
+    beyond: Dimension | None = None,
 ) -> list[str]:
     """sums and the products of all taps and channels with the panel, of pixels that lie at
     `displacements` from %a. The last group of channels may reach over the last, where weights are 0. once:
-    no other tile reads the panel."""
+    no other tile reads the panel. beyond: how far behind them the pixels lie that are read next, which come
+    from as many places as there are blocks of channels, too many for what processors fetch by themselves."""
     whole, rest = divmod(-(-x.channels // tile.group) * tile.group, x.block)
     a = "%a"
     if window.taps == 0:
         return sums
     if whole:
         loops, depth = merged([(whole, x.plane), *taps(x, window)], x.block, x.itemsize)
-        sums, panel = nest(f, tile, sums, a, panel, loops, depth, displacements, once)
+        ahead = None if beyond is None or depth != x.block else f.size(beyond)
+        sums, panel = nest(f, tile, sums, a, panel, loops, depth, displacements, once, ahead)
     if rest:
         a = f.offset(a, f.size(whole * x.plane))
         loops, depth = merged(taps(x, window), rest, x.itemsize)
@@ -70,9 +73,10 @@ def nest(
     depth: int | str,
     displacements: Sequence[int],
     once: bool = False,
+    beyond: str | None = None,
 ) -> tuple[list[str], Panel]:
     """multiply_add in loops that carry the accumulators; returns them and where the panel goes
-    on."""
+    on. beyond: how far behind the displacements is fetched what is read next."""
     if not loops:
         rows = fixed_rows(a, displacements, dtypes.itemsize(tile.lhs))
         steps = f.divide(depth, tile.group)[0]
@@ -95,8 +99,20 @@ def nest(
     kinds = [*["ptr"] * len(pointers), *[tile.vector] * len(sums)]
     with f.loop(0, count, carried=list(zip(kinds, [*pointers, *sums]))) as loop:
         at, here = loop.carried[0], panel.at(loop.carried[1 : len(pointers)])
+        if beyond is not None:
+            for place in _lines_of(displacements):
+                prefetch_line(f, f.offset(f.offset(at, beyond), place), level=1)
         values, after = nest(
             f, tile, loop.carried[len(pointers) :], at, here, inner, depth, displacements, once
         )
         loop.carry(f.offset(at, f.size(stride)), *after.pointers, *values)
     return loop.results[len(pointers) :], panel.at(loop.results[1 : len(pointers)])
+
+
+def _lines_of(displacements: Sequence[int]) -> list[int]:
+    """Those of which each lies in a line of its own."""
+    found: list[int] = []
+    for place in sorted(displacements):
+        if not found or place - found[-1] >= LINE:
+            found.append(place)
+    return found

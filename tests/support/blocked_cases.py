@@ -73,16 +73,20 @@ def check(case, kernel, target, wider=0, output_halo=0, tolerance=2e-5, every=Fa
     """The choices that the kernel offers give the interpreter's result and clear its border."""
     node, offered = choices(case, kernel, target, every)
     assert offered, f"{kernel.__name__} offers nothing for {case.op}"
-    env = harness.bind(node, case.arrays)
-    expected = case.expected(env)
     for choice in offered:
-        chosen = laid_out(node, choice, wider, output_halo)
-        ((got, border_clear),) = harness.run_choice(chosen, choice, case.arrays, target, env)
-        assert got.shape == expected.shape
-        scale = max(1.0, float(np.max(np.abs(expected), initial=0)))
-        worst = float(np.max(np.abs(got.astype(np.float64) - expected), initial=0))
-        assert worst <= tolerance * scale, f"{choice}: off by {worst}"
-        assert border_clear, f"{choice}: halo or padding lanes are not zero"
+        check_choice(case, node, choice, target, wider, output_halo, tolerance)
+
+
+def check_choice(case, node, choice, target, wider=0, output_halo=0, tolerance=2e-5):
+    """The same of one choice."""
+    env = harness.bind(node, case.arrays)
+    expected, chosen = case.expected(env), laid_out(node, choice, wider, output_halo)
+    ((got, border_clear),) = harness.run_choice(chosen, choice, case.arrays, target, env)
+    assert got.shape == expected.shape
+    scale = max(1.0, float(np.max(np.abs(expected), initial=0)))
+    worst = float(np.max(np.abs(got.astype(np.float64) - expected), initial=0))
+    assert worst <= tolerance * scale, f"{choice}: off by {worst}"
+    assert border_clear, f"{choice}: halo or padding lanes are not zero"
 
 
 def behind_the_first(weights, choice, depth):

@@ -11,9 +11,11 @@ from support.blocked_cases import (
     behind_the_first,
     bias,
     check,
+    check_choice,
     check_halves,
     choices,
     convolution,
+    integers,
     laid_out,
     of_halves,
     random,
@@ -81,6 +83,46 @@ def test_strides_and_dilations(target, strides, dilations):
 @TARGETS
 def test_strided_pointwise_convolutions(target):
     check(convolution((2, 24, 9, 10), (40, 24, 1, 1), 2), conv, target)
+
+
+SPARSE = {
+    "batch": convolution((2, 24, 9, 10), (40, 24, 1, 1), 2),
+    "a step along rows": convolution((1, 17, 8, 13), (33, 17, 1, 1), (1, 3)),
+    "one axis": convolution((2, 20, 31), (9, 20, 1), 4),
+    "a column": convolution((1, 20, 31, 1), (9, 20, 1, 1), 2),
+    "no pixels": convolution((0, 20, 3, 5), (9, 20, 1, 1), 2),
+    "sizes of the run": convolution((2, 24, 9, 10), (40, 24, 1, 1), 2, symbolic=symbols("n", 24, "h", "w")),
+    "epilogue": convolution((1, 24, 9, 9), (20, 24, 1, 1), 2, epilogue=relu_of_bias(), extra=[bias(20)]),
+    "bytes": integers((1, 24, 9, 10), (40, 24, 1, 1), 2, zero=3),
+}
+
+
+@TARGETS
+@pytest.mark.parametrize("gathered", [False, True])
+@pytest.mark.parametrize("name", SPARSE)
+def test_pixels_of_which_others_lie_between_may_be_brought_together(target, name, gathered):
+    case = SPARSE[name]
+    node, (choice, *_) = choices(case, conv, target)
+    choice = replace(choice, tiling=replace(choice.tiling, gathered=gathered))
+    check_choice(case, node, choice, target)
+    check_choice(case, node, choice, target, wider=1, output_halo=1)
+    assert len(conv.emit(laid_out(node, choice), choice, target).steps) == 1 + gathered
+
+
+@TARGETS
+def test_they_are_where_the_result_is_narrower_than_tiles(target):
+    for side, gathered in ((7, True), (64, False)):
+        case = convolution((1, 256, 2 * side, 2 * side), (512, 256, 1, 1), 2)
+        _, (choice, *_) = choices(case, conv, target)
+        assert choice.tiling.gathered == (gathered and side % choice.tiling.rows != 0)
+
+
+@TARGETS
+@pytest.mark.parametrize("pixels, fetched", [(4, False), (64, True)])
+def test_a_tile_fetches_the_pixels_of_the_next_one_of_large_images(target, pixels, fetched):
+    case = convolution((1, 256, pixels, pixels), (16, 256, 1, 1))
+    node, (choice, *_) = choices(case, conv, target)
+    assert ("llvm.prefetch" in conv.emit(laid_out(node, choice), choice, target).steps[0].text) == fetched
 
 
 @TARGETS
@@ -294,8 +336,9 @@ def test_weights_from_beyond_the_caches_are_fetched_before_they_are_multiplied(t
         node, offered = choices(case, conv, far)
         for choice in offered:
             near, away = (conv.emit(laid_out(node, choice), choice, t).steps[0].text for t in (target, far))
-            assert "llvm.prefetch" not in near
-            assert "llvm.prefetch" in away
+            into_second_level = "i32 0, i32 2, i32 1)"  # where images are fetched into the first
+            assert into_second_level not in near
+            assert into_second_level in away
             assert vectors_on_the_stack(far, away) == 0
 
 
