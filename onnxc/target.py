@@ -46,7 +46,8 @@ class Dot:
     rhs, without saturation. LLVM's intrinsic takes vectors (sums, lhs, rhs), where `swapped` (sums, rhs,
     lhs). Where it does not add (`adds`) it takes (lhs, rhs), and what it gives is added. Where it multiplies
     a wider type alone, both are `widened` to that, a group of four in two products. Where there is `pairs`,
-    that adds the products of two neighbours in 16 bits, which saturate, and the intrinsic two of these."""
+    that adds the products of two neighbours in 16 bits, which saturate, and the intrinsic two of these; they
+    do not where the unsigned bytes are taken in `halves`, seven bits and the last one."""
 
     lhs: str
     rhs: str
@@ -57,6 +58,7 @@ class Dot:
     widened: str | None = None
     adds: bool = True
     pairs: str | None = None
+    halves: bool = False
 
     @property
     def stored(self) -> str:
@@ -162,6 +164,13 @@ class Target:
             if (rhs, lhs, accumulate) == (dot.lhs, dot.rhs, dot.accumulate):
                 return replace(dot, lhs=lhs, rhs=rhs, swapped=True)
         return None
+
+    def byte_dot(self, lhs: str, rhs: str, accumulate: str, pairs: bool = False) -> Dot | None:
+        """The same of bytes as they are stored, by pairs of halves where there is no other."""
+        found = self.dot(lhs, rhs, accumulate, pairs)
+        if found is None and (by_pairs := self.dot(lhs, rhs, accumulate, pairs=True)) is not None:
+            return replace(by_pairs, halves=True)
+        return found
 
     def integer_dot(self, lhs: str, rhs: str, accumulate: str) -> Dot | None:
         """The instructions for sums of products of integers: a dot product, else products of wider ones,
@@ -313,6 +322,20 @@ _FACTS = {
 
 #: What `onnxc calibrate` measured on a core, by LLVM's name of the processor.
 _CORES = {
+    "znver3": Facts(
+        multiply_adds=6.46,
+        instructions=6.46,
+        loads=6.3,
+        divisions=1.07,
+        cycle=0.309,
+        latency=1.24,
+        level2_bytes=512 << 10,
+        level3_bytes=19 << 20,
+        level2_rate=74.7,
+        level3_rate=75.8,
+        memory_rate=16.3,
+        streams=4,
+    ),
     "znver4": Facts(
         multiply_adds=3.69,
         instructions=7.38,
@@ -326,7 +349,7 @@ _CORES = {
         level3_rate=94.0,
         memory_rate=26.0,
         streams=2,
-    )
+    ),
 }
 
 #: Greater tables than the level's, in one instruction.
@@ -382,6 +405,7 @@ _FAMILIES = {
 
 #: Other processors with what a family has.
 _ALIASES = {
+    "znver3": "x86-64-v3",
     "znver5": "znver4",
     "graviton2": "neoverse-n1",
     "graviton3": "neoverse-v1",
@@ -448,7 +472,7 @@ _CPUINFO = {
 
 
 #: What /proc/cpuinfo says of processors that others have the same instructions as.
-_KINDS = {("AuthenticAMD", "25"): "znver4", ("AuthenticAMD", "26"): "znver5"}
+_KINDS = {("AuthenticAMD", "25"): ("znver3", "znver4"), ("AuthenticAMD", "26"): ("znver5",)}
 
 
 @cache
@@ -509,9 +533,10 @@ def _native() -> Target:
 def _kind(target: str) -> str:
     """LLVM's name of this machine's processor, of those that have the target's instructions."""
     machine = _machine()
-    kind = _KINDS.get((machine.get("vendor_id", ""), machine.get("cpu family", "")), "")
+    kinds = _KINDS.get((machine.get("vendor_id", ""), machine.get("cpu family", "")), ())
     alike = {name for name in (*_ALIASES, target) if _ALIASES.get(name, name) == target}
-    return kind if kind in alike or alike.intersection(_KINDS.values()) else target
+    told_apart = alike.intersection(kind for some in _KINDS.values() for kind in some)
+    return next((kind for kind in kinds if kind in alike), "" if told_apart else target)
 
 
 def levels_here() -> tuple[str, ...]:

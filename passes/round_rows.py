@@ -10,7 +10,6 @@ themselves (MatMulNBits of accuracy_level 4) are imported so.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -27,18 +26,16 @@ MULTIPLIED = ("int8", "uint8", "int32")
 
 def round_rows(graph: Graph, target: Target) -> Graph:
     """graph with rounded rows, where the target multiplies bytes."""
-    if target.dot(*MULTIPLIED, pairs=True) is None:
-        return graph
-    most = 8 if target.dot(*MULTIPLIED) else 7  # two products of codes of 7 bits stay in 16
-    return everywhere(partial(_rounded, most_bits=most))(graph)
+    return graph if target.byte_dot(*MULTIPLIED) is None else _rounded(graph)
 
 
-def _rounded(graph: Graph, most_bits: int) -> Graph:
+@everywhere
+def _rounded(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         inputs = [rewriter.of(value) for value in node.inputs]
         op = node.op
-        block = _block(op, inputs, most_bits) if isinstance(op, Contract) else 0
+        block = _block(op, inputs) if isinstance(op, Contract) else 0
         if block:
             names = [value.name for value in node.outputs]
             op = replace(op, rounded=block)
@@ -48,7 +45,7 @@ def _rounded(graph: Graph, most_bits: int) -> Graph:
     return rewriter.finish()
 
 
-def _block(op: Contract, inputs: list[Value], most_bits: int) -> int:
+def _block(op: Contract, inputs: list[Value]) -> int:
     """How many terms of a product's sums share a scale of the weights; 0 where rows stay as they are."""
     if op.accumulate != "float32" or op.exact or op.rounded:
         return 0
@@ -59,9 +56,7 @@ def _block(op: Contract, inputs: list[Value], most_bits: int) -> int:
     stored, axis = stored_weights(constant), op.rhs.find(op.summed)
     if stored is None or stored.table or not dtypes.is_integer(stored.elements.dtype) or axis < 0:
         return 0
-    if dtypes.bits(stored.elements.dtype) > most_bits or not np.array_equal(
-        stored.zero, np.rint(stored.zero)
-    ):
+    if dtypes.bits(stored.elements.dtype) > 8 or not np.array_equal(stored.zero, np.rint(stored.zero)):
         return 0
     if stored.block:
         return stored.block if stored.axis == axis else 0

@@ -73,7 +73,7 @@ def tilings(node: Node[Contract], product: Product, form: Form, target: Target) 
     integers = node.op.rounded != 0 and _dot(form, node.op.rounded, target) is not None
     lanes, m = target.lanes("float32"), product.m.size
     alone = node.op.rounded == 0 and form.block <= MOST_OF_STEP and _rounds(node, product)
-    alone = alone and _dot(form, form.block, target) is not None and (m == 1 or not isinstance(m, int))
+    alone = alone and _adds_digits(form, target) and (m == 1 or not isinstance(m, int))
     for vectors in range(1, 5):
         if vectors > 1 and (vectors - 1) * lanes >= dims.typical(product.n.size):
             break
@@ -102,7 +102,13 @@ def _dot(form: Form, rounded: int, target: Target) -> Dot | None:
     whole = form.zero is None or form.zero.is_integer()  # or else added to sums of integers
     if not agree or not whole or not form.bits or form.table:
         return None
-    return target.dot(*ROUNDED, pairs=form.bits < 8)
+    return target.byte_dot(*ROUNDED, pairs=form.bits < 8)
+
+
+def _adds_digits(form: Form, target: Target) -> bool:
+    """Whether four products of digits take less than decoding codes."""
+    dot = _dot(form, form.block, target)
+    return dot is not None and not dot.halves
 
 
 def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Estimate:

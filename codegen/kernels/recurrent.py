@@ -231,7 +231,7 @@ def _forms(node: Node[Recurrent], target: Target) -> list[Form]:
 
 def _integers(node: Node[Recurrent], target: Target) -> list[tuple[Form, Dot]]:
     """How r may be multiplied with rounded rows as integers: as bytes whose zero points are whole numbers."""
-    dot = target.dot(*rounded_state.TYPES)
+    dot = target.byte_dot(*rounded_state.TYPES)
     if not node.op.rounded or dot is None:
         return []
     forms = {stored_panel.form_of(found, target) for found in _stored(node)}

@@ -506,8 +506,18 @@ def _sum_of_pairs(f: Function, dot: Dot, lanes: int, a: str, b: str) -> str:
     unsigned, signed = (a, b) if dot.lhs == "uint8" else (b, a)
     add_two = f.text.declare(dot.pairs or "", words.type, [bytes_, bytes_])
     add_all = f.text.declare(dot.intrinsic, sums, [words.type, words.type])
-    two = f.call(words.type, add_two, f"{bytes_} {unsigned}", f"{bytes_} {signed}")
-    return f.call(sums, add_all, f"{words.type} {two}", f"{words.type} {words.constant(1)}")
+
+    def summed(part: str, times: int) -> str:
+        two = f.call(words.type, add_two, f"{bytes_} {part}", f"{bytes_} {signed}")
+        return f.call(sums, add_all, f"{words.type} {two}", f"{words.type} {words.constant(times)}")
+
+    if not dot.halves:
+        return summed(unsigned, 1)
+    bits = Vectors(f, "uint16", 2 * lanes)
+    both = f.cast("bitcast", unsigned, bits.type, bytes_)
+    upper, lowest = bits.bit_and(bits.shift_right(both, 1), bits.constant(0x7F7F)), bits.constant(0x0101)
+    parts = (f.cast("bitcast", x, bytes_, bits.type) for x in (upper, bits.bit_and(both, lowest)))
+    return plus(f, dot.accumulate, lanes, *(summed(part, times) for part, times in zip(parts, (2, 1))))
 
 
 def _widened_pairs(f: Function, dot: Dot, lanes: int, a: str, b: str) -> list[tuple[str, str]]:

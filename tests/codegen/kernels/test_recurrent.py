@@ -284,7 +284,7 @@ def test_a_rounded_state_is_multiplied_as_integers_or_numbers(target, dtype, zer
     values = [case.node.inputs[0], Value(TensorType("float32", r.shape), constant=weights)]
     case.node = make_node(case.node.op, [*values, *case.node.inputs[2:]])
     integers = recurrent._integers(case.node, target)
-    assert bool(integers) == (target.dot("int8", "uint8", "int32") is not None)
+    assert bool(integers) == (target.byte_dot("int8", "uint8", "int32") is not None)
     for form, dot in [(None, None), *integers]:
         case.chosen = None
         _, tiling = recurrent._tiling(case.node, target, 2, form, dot)
