@@ -33,6 +33,7 @@ from .gemm import Gemm
 
 # Kinds of tiles, in their names:
 FEW, FIRST, OTHER = ".few", ".first", ""  # decode for themselves, for those that follow, read what is decoded
+LONGER = (2, 4)  # blocks of rows, in which panels are decoded less often, and rows read from farther away
 MOST_OF_STEP = 256  # neighbours of a row whose digits have a step in common
 ROUNDED = ("int8", "uint8", "int32")  # rounded rows, codes, sums of their products
 
@@ -86,13 +87,15 @@ def tilings(node: Node[Contract], product: Product, form: Form, target: Target) 
         order, block, group = gemm.parts_of_tiles(product, target, rows, lanes * vectors, tile_time)
         if order == "rows":  # each part would decode all panels
             block, group = gemm.ALL, 1
-        yield Tiling(
-            *(rows, vectors, lanes, "panels", block, group, "constant"),
-            form=form,
-            few=few,
-            integers=integers,
-            digits=alone and panels.holds_digits(target, vectors),
-        )
+        longer = (1, *LONGER) if isinstance(m, int) else LONGER[:1]
+        for tiles in dict.fromkeys(min(gemm.ALL, block * times) for times in longer):
+            yield Tiling(
+                *(rows, vectors, lanes, "panels", tiles, group, "constant"),
+                form=form,
+                few=few,
+                integers=integers,
+                digits=alone and panels.holds_digits(target, vectors),
+            )
 
 
 def _dot(form: Form, rounded: int, target: Target) -> Dot | None:

@@ -160,8 +160,8 @@ def few_rows(target: Target, vectors: int) -> int:
 
 def holds_digits(target: Target, vectors: int) -> bool:
     """Whether registers hold, for so many vectors of columns, the sums of a number's digits and of all
-    blocks, what is stored and its codes."""
-    return (DIGITS + 3) * vectors + 3 <= target.vector_registers
+    blocks, what is stored and its codes. One more may lie in memory: tiles of many rows then are wider."""
+    return (DIGITS + 3) * vectors + 3 <= target.vector_registers + 1
 
 
 def converts(dtype: str, target: Target) -> bool:
