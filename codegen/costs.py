@@ -72,7 +72,7 @@ WIDENED = 5  # of a dot product of bytes by two products of 16 bits: these, two 
 OF_PAIRS = 3.1  # the same by sums of two products in 16 bits: these, sums of two, a sum
 OF_HALVES = 5.3  # the same of halves
 PAIRED = 2.3  # of products of pairs of 16 bits: these, a sum, a share of the broadcasts
-HALF_AS_WIDE = 0.68  # of all these, on vectors of 32 bytes: of such more are added and shifted at a time
+HALF_AS_WIDE = 0.68  # of these and of shuffles, on vectors of 32 bytes: of such more are done at a time
 DECODED = 4  # that bring a vector of codes to numbers
 DECODED_HALF = 1  # the same of halves
 SMALL = 12  # to make a float32 of a float of 8 bits or less
@@ -223,6 +223,7 @@ def transposing(target: Target, nbytes: float, itemsize: int, split: bool = Fals
     square = min(target.block, target.vector_bits // (8 * itemsize))
     vectors = nbytes / (square * itemsize)
     narrow = target.facts.narrow if 16 * square * itemsize <= target.vector_bits else 1
+    narrow *= HALF_AS_WIDE if target.vector_bits <= 256 else 1
     return compute(target, (transposed(square) * narrow + UNALIGNED * split) * vectors)
 
 
