@@ -61,7 +61,7 @@ def test_layers_stay_until_rounded_rows_do_not_lose_too_much_either(files, capsy
     for precision in ("float32", "int8"):
         asked = "--weights", "int8", "--precision", precision
         loses[precision] = narrowed(files, capsys, *asked, "--weights-error", "1")["narrowed"]["errors"]["y"]
-    if find_target("native").dot(*MULTIPLIED) is None:  # then no row is rounded
+    if find_target("native").byte_dot(*MULTIPLIED) is None:  # then no row is rounded
         assert loses["int8"] == loses["float32"]
         return
     assert loses["int8"] > loses["float32"]

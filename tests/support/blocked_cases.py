@@ -89,6 +89,10 @@ def check_choice(case, node, choice, target, wider=0, output_halo=0, tolerance=2
     assert border_clear, f"{choice}: halo or padding lanes are not zero"
 
 
+#: How weights are fetched; images come into the first level of the cache.
+INTO_SECOND_LEVEL = "i32 0, i32 2, i32 1)"
+
+
 def behind_the_first(weights, choice, depth):
     """The lines of packed weights of float32 that are behind those of the first panel, of so many terms."""
     panel = 4 * depth * choice.tiling.vectors * choice.block
