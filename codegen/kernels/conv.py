@@ -50,7 +50,6 @@ from ..tiles.blocked_epilogue import (
     pack_operand,
     packed_operands,
 )
-from ..tiles.gathered_pixels import after_gathering, gathering, is_sparse
 from ..tiles.lines import Lines, cut_lines, shared_lines
 from ..tiles.microkernel import Tile, most_rows, plus, step_time, waits, widen_panel
 from ..tiles.panel import LINE, Ahead, Panel
@@ -133,7 +132,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
         stored = stored_halves(node.inputs[1].constant, target)
         tilings = [(replace(tiling, stored=stored), times) for tiling, times in tilings]
     cost, padded = estimate(node, target, tilings[0][0]), padded_layout(node, halo, block)
-    if is_sparse(window(node)):
+    if gathered_pixels.is_sparse(window(node)):
         together = [(replace(tiling, gathered=True), times) for tiling, times in tilings]
         other = estimate(node, target, together[0][0])
         cost, tilings = (other, together) if other.total < cost.total else (cost, tilings)
@@ -165,19 +164,19 @@ def estimate(node: Node[Conv], target: Target, tiling: PanelTiling, depth: int |
     x, out, win = dense_images(node)
     if tiling.gathered:
         blocked = replace(x, block=target.block)
-        found += gathering(target, blocked, out.height, out.width, win)
+        found += gathered_pixels.gathering(target, blocked, out.height, out.width, win)
         win = replace(win, strides=(1, 1))
     for pixels, count in _tiles(node, target, (out, win), widest(target, kinds, sums), depth).items():
         for p in kinds:
             steps = depth * p.share(target, sums, inside[0])
             each = tile_estimate(target, steps, pixels, p.registers(target, sums), dot_of(node, target))
-            each += costs.compute(target, pixels * bringing(p.abreast))
+            each += costs.compute(target, pixels * gathering(p.abreast))
             found += each * (count * p.count)
     found += costs.epilogue(target, node, sums) + costs.traffic(target, node)
     return found + costs.stored(target, dims.number(w.count) * dtypes.itemsize(tiling.stored or w.dtype))
 
 
-def bringing(abreast: int) -> int:
+def gathering(abreast: int) -> int:
     """Instructions that bring together what so many lanes sum up."""
     return 2 * (abreast.bit_length() - 1)
 
@@ -614,7 +613,7 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
         return code
     x, out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
     few = gathered_pixels.gathered(x, out.height, out.width)
-    return after_gathering(code, x, window(node), few, target)
+    return gathered_pixels.after_gathering(code, x, window(node), few, target)
 
 
 def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:
