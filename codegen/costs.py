@@ -26,7 +26,8 @@ from ..target import Ability, Dot, Matrix, Target
 INSTRUCTIONS = {
     "exp": 20,
     "tanh": 44,
-    **dict.fromkeys(("log", "erf"), 54),
+    "log": 54,
+    "erf": 20,
     **dict.fromkeys(("sin", "cos"), 72),
     "acos": 36,
     **dict.fromkeys(("tan", "atan", "asin"), 98),
