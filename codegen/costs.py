@@ -25,7 +25,7 @@ from ..target import Ability, Dot, Matrix, Target
 #: Instructions in whose time an operation on a vector is done, where that is not one.
 INSTRUCTIONS = {
     "exp": 20,
-    "tanh": 44,
+    "tanh": 22,
     "log": 54,
     "erf": 20,
     **dict.fromkeys(("sin", "cos"), 72),

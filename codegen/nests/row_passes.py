@@ -284,9 +284,11 @@ class RowPasses:
                 self.reduced[index] = replace(state, nan=False), value
 
     def _vanish(self) -> None:
-        """exp(x - max) → `softmax_exp(x - max)`, unless something takes a logarithm."""
+        """exp(x - max) → `softmax_exp(x - max)`, unless something may take its logarithm: that of the
+        sum, which is at least 1, is as good."""
         found = [e for s, e in self.reduced if e.dtype == s.dtype == "float32" and self._softmax(s, e)]
-        if not found or any(n.op == "log" for n in expr.topological(*self.outputs)):
+        made_of = expr.topological(*self.outputs)
+        if any(n.op == "log" for n in made_of) and any(e in made_of for e in found):
             return
         made = {e: softmax_exp(e.args[0]) for e in found}
         self.reduced = [(state, expr.rewrite(value, made.get)) for state, value in self.reduced]

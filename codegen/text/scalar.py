@@ -358,6 +358,9 @@ def _function(node: Expr) -> _Function | None:
     x = _sigmoid_argument(node)
     if x is not None:
         return _Function(x, vector_math.sigmoid)
+    x = _tanh_beside_one(node)
+    if x is not None:
+        return _Function(x, vector_math.one_and_tanh)
     x = _softmax_argument(node)
     return _bounded(node) if x is None else _Function(x, vector_math.softmax_exp)
 
@@ -390,16 +393,30 @@ def _sigmoid_argument(node: Expr) -> Expr | None:
     """x where node is 1 / (1 + exp(-x)) of float32, the form in which `expr.sigmoid` and importers write
     it."""
 
-    def one(e: Expr) -> bool:
-        return e.op == "const" and e.value == 1
-
-    if node.op != "div" or node.dtype != "float32" or not one(node.args[0]) or node.args[1].op != "add":
+    if node.op != "div" or node.dtype != "float32" or not _is_one(node.args[0]):
         return None
-    left, right = node.args[1].args
-    power = right if one(left) else left if one(right) else None
+    power = _beside_one(node.args[1])
     if power is None or power.op != "exp" or power.args[0].op != "neg":
         return None
     return power.args[0].args[0]
+
+
+def _tanh_beside_one(node: Expr) -> Expr | None:
+    """x where node is 1 + tanh(x) of float32, as in approximations of GELU."""
+    function = _beside_one(node) if node.dtype == "float32" else None
+    return function.args[0] if function is not None and function.op == "tanh" else None
+
+
+def _beside_one(node: Expr) -> Expr | None:
+    """What is added to 1."""
+    if node.op != "add":
+        return None
+    left, right = node.args
+    return right if _is_one(left) else left if _is_one(right) else None
+
+
+def _is_one(node: Expr) -> bool:
+    return node.op == "const" and node.value == 1
 
 
 @dataclass(frozen=True)

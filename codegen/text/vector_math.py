@@ -153,12 +153,12 @@ _LOG32 = (
     0.3333333112188015,
 )  # (log(1+f)-f+f²/2)/f³: 3e-8
 _TANH32 = (
-    -0.006045165096516506,
-    0.02096132910855849,
-    -0.05384326317527716,
-    0.13332718845589647,
-    -0.3333332843331859,
-)  # (tanh x - x)/x³ in x² up to 0.4: 5e-8
+    0.044418804347515106,
+    0.13386738300323486,
+    0.3333379030227661,
+    0.6666616797447205,
+    1.0,
+)  # ((exp(2r) - 1)/2 - r)/r² on [-0.174, 0.174]: 1e-8 of (exp(2r) - 1)/2
 _ERF32 = (
     7.853849820094183e-05,
     -0.0008010202436707914,
@@ -180,13 +180,14 @@ _ERFC32 = (
 _LOG2E = 1 / log(2)
 
 
-def _exp32_reduced(v: Vectors, x: str, offset: int) -> tuple[str, str, str]:
-    """(p, n, t): exp(x) = p * 2**n, for x clamped already."""
+def _exp32_reduced(v: Vectors, x: str, offset: int, sign: int = 1) -> tuple[str, str, str]:
+    """(p, n, t): exp(sign * x) = p * 2**n, for x clamped already."""
     form = _FORMATS["float32"]
-    n, t = _nearest(v, x, _LOG2E, offset)
-    r = v.fma(n, v.constant(-form.ln2_high), x)
-    r = v.fma(n, v.constant(-form.ln2_low), r)
-    return v.polynomial(r, _EXP32), n, t
+    n, t = _nearest(v, x, sign * _LOG2E, offset)
+    r = v.fma(n, v.constant(-sign * form.ln2_high), x)
+    r = v.fma(n, v.constant(-sign * form.ln2_low), r)
+    powers = range(len(_EXP32) - 1, -1, -1)
+    return v.polynomial(r, [c * sign**k for k, c in zip(powers, _EXP32)]), n, t
 
 
 def _exp32_of_parts(v: Vectors, x: str) -> tuple[str, str]:
@@ -208,7 +209,8 @@ def _has_parts(v: Vectors) -> bool:
     return {Ability.PERMUTE, Ability.SCALE_EXPONENT} <= v.f.target.abilities
 
 
-def _exp32(v: Vectors, x: str, least: float = -104.0) -> str:
+def _exp32(v: Vectors, x: str) -> str:
+    least = -104.0
     bounded = _clamp(v, x, least, 89.0)
     if _has_parts(v):
         p, n = _exp32_of_parts(v, bounded)
@@ -217,15 +219,30 @@ def _exp32(v: Vectors, x: str, least: float = -104.0) -> str:
     return _scaled(v, _vanishing(v, x, least, p), n, t)
 
 
+_LEAST_POWER = -115  # of two that `softmax_exp` takes for 0
+
 #: From here on exp(x) of float32 is a normal number, and so is its part of a sum of up to a thousand of
 #: at most 1.
-FAR_BELOW = -80.0
+FAR_BELOW = (_LEAST_POWER + 0.5) * log(2)
 
 
-def softmax_exp(v: Vectors, x: str) -> str:
-    """exp(x) of float32, 0 below FAR_BELOW. Processors take a hundred times longer to make a subnormal
-    number, and for every product with one; masks of -100, as models with windows have, make rows of them."""
-    return _exp32(v, x, FAR_BELOW)
+def softmax_exp(v: Vectors, x: str, scale: float = 1.0) -> str:
+    """exp(scale * x) of float32 for x <= 0, 0 below FAR_BELOW, as exact as if scale * x were rounded once:
+    to a relative 2e-7 + 6e-8 |scale * x|. Processors take a hundred times longer to make a subnormal number,
+    and for every product with one; masks of -100, as models with windows have, make rows of them."""
+    if _has_parts(v) or not 1e-3 < scale < 1e3:
+        x, scale = x if scale == 1 else v.mul(x, v.constant(scale)), 1.0
+    if _has_parts(v):
+        p, n = _exp32_of_parts(v, v.maximum(x, v.constant(FAR_BELOW), True))
+        return v.scale_exponent(_vanishing(v, x, FAR_BELOW, p), n)
+    # The power of two that the exponent's bits hold vanishes where they are 0; p makes up for what it lacks.
+    lack = 127 + _LEAST_POWER
+    bounded = v.maximum(x, v.constant((_LEAST_POWER - 0.4) * log(2) / scale), True)
+    n, t = _nearest(v, bounded, scale * _LOG2E, -_LEAST_POWER)
+    r = v.fma(n, v.constant(-log(2) / scale), bounded)
+    powers = range(len(_EXP32) - 1, -1, -1)
+    p = v.polynomial(r, [c * scale**k * 2.0**lack for k, c in zip(powers, _EXP32)])
+    return v.mul(p, _power(v, t))
 
 
 def _vanishing(v: Vectors, x: str, least: float, p: str) -> str:
@@ -234,14 +251,22 @@ def _vanishing(v: Vectors, x: str, least: float, p: str) -> str:
     return v.select(v.compare("lt", x, v.constant(least)), v.constant(0), p)
 
 
-def sigmoid(v: Vectors, x: str) -> str:
-    """1 / (1 + exp(-x)) of float32: exp's power of two becomes part of the sum, infinite where exp(-x) is."""
-    bounded, one = _clamp(v, v.neg(x), -87.0, 89.0), v.constant(1)
+def sigmoid(v: Vectors, x: str, height: float = 1.0) -> str:
+    """height / (1 + exp(-x)) of float32: exp's power of two becomes part of the sum, infinite where exp(-x)
+    is."""
+    one = v.constant(1)
     if _has_parts(v):
-        p, n = _exp32_of_parts(v, bounded)
-        return v.div(one, v.add(v.scale_exponent(p, n), one))
-    p, _, t = _exp32_reduced(v, bounded, 127)
-    return v.div(one, v.fma(p, _power(v, t), one))
+        p, n = _exp32_of_parts(v, _clamp(v, v.neg(x), -87.0, 89.0))
+        total = v.add(v.scale_exponent(p, n), one)
+    else:
+        p, _, t = _exp32_reduced(v, _clamp(v, x, -89.0, 87.0), 127, -1)
+        total = v.fma(p, _power(v, t), one)
+    return v.div(v.constant(height), total)
+
+
+def one_and_tanh(v: Vectors, x: str) -> str:
+    """1 + tanh x of float32, as 2 / (1 + exp(-2x)), which stays exact where the two nearly cancel."""
+    return sigmoid(v, v.add(x, x), 2.0)
 
 
 def _log32(v: Vectors, x: str) -> str:
@@ -256,20 +281,17 @@ def _log32(v: Vectors, x: str) -> str:
 
 
 def _tanh32(v: Vectors, x: str) -> str:
-    """1 - 2 / (exp(2x) + 1), which is exact enough from 0.625 on even with a short exp; x + x³ p(x²)
-    below. Looked up in pieces where lanes are permuted."""
+    """h / (h + 1) with h = (exp(2x) - 1) / 2, which is a sum of two products with 2**n. Looked up in pieces
+    where lanes are permuted."""
     if Ability.PERMUTE in v.f.target.abilities:
         return pieces.looked_up(v, x, pieces.tanh32(), _FORMATS["float32"].rounder)
-    a = v.abs(x)
-    bounded = v.minimum(a, v.constant(10.0), True)
+    bounded, half = v.minimum(v.abs(x), v.constant(10.0), True), v.constant(0.5)
     n, t = _nearest(v, bounded, 2 * _LOG2E, 127)
     r = v.fma(n, v.constant(-log(2) / 2), bounded)
-    p = v.polynomial(r, [c * 2.0 ** (len(_EXP32) - 1 - k) for k, c in enumerate(_EXP32)])
-    one = v.constant(1)
-    large = v.sub(one, v.div(v.constant(2), v.fma(p, _power(v, t), one)))
-    square = v.mul(a, a)
-    small = v.fma(v.mul(v.polynomial(square, _TANH32), square), a, a)
-    return v.copysign(v.select(v.compare("gt", a, v.constant(0.625)), large, small), x)
+    part = v.fma(v.mul(r, r), v.polynomial(r, _TANH32), r)
+    power = _power(v, t)
+    h = v.fma(power, part, v.fma(power, half, v.constant(-0.5)))
+    return v.copysign(v.div(h, v.add(h, v.constant(1))), x)
 
 
 def _erf32(v: Vectors, x: str) -> str:

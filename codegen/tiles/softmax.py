@@ -43,8 +43,6 @@ class Softmax:
             lowest, none = v.constant(float("-inf")), v.constant(0)
             greatest = self.over_row(f, v, lowest, v.greater, self.scored(f, v, lowest))
             greatest = across(v, greatest, v.greater)
-            if self.folded:
-                greatest = v.mul(greatest, v.constant(self.scale))
             if not self.one_block:
                 greatest, old, old_total = self.continued(f, v, greatest)
             # A row of nothing but -inf has no finite maximum to subtract.
@@ -52,7 +50,7 @@ class Softmax:
             total = self.over_row(f, v, none, v.add, self.exponential(f, v, shift))
             total = across(v, total, v.add)
             if not self.one_block:
-                correction = softmax_exp(v, v.sub(old, shift))
+                correction = softmax_exp(v, v.sub(old, shift), self.exponent)
                 total = v.fma(old_total, correction, total)
             if self.defined:
                 lost = v.is_nan(total)
@@ -79,6 +77,11 @@ class Softmax:
     def folded(self) -> bool:
         """Whether the scale can wait for the exponent."""
         return self.bias_step is None and self.scale > 0
+
+    @property
+    def exponent(self) -> float:
+        """What differences from the maximum are multiplied with in the exponent."""
+        return self.scale if self.folded else 1.0
 
     def over_row(
         self,
@@ -140,13 +143,10 @@ class Softmax:
 
     def exponential(self, f: Function, v: Vectors, shift: str) -> Callable:
         """The element of the second pass: exp(weight - shift), stored; 0 in idle lanes."""
-        scale, away = v.constant(self.scale), v.neg(shift)
 
         def element(index: str, mask: str | None) -> str:
             place = f.element("%row", index, SIZE)
-            weight = f.load(v.type, place, SIZE)
-            x: str = v.fma(weight, scale, away) if self.folded else v.sub(weight, shift)
-            x = softmax_exp(v, x)
+            x: str = softmax_exp(v, v.sub(f.load(v.type, place, SIZE), shift), self.exponent)
             if mask is not None:
                 x = v.select(mask, x, v.constant(0))
             f.store(v.type, x, place, SIZE)

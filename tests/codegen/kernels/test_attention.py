@@ -248,6 +248,13 @@ def test_large_scores_do_not_overflow(keys):
     Case(6, keys, magnitude=40.0, scale=1.0).check()
 
 
+@RUNNABLE
+@pytest.mark.parametrize("keys", [37, 1100])
+@pytest.mark.parametrize("magnitude, scale", [(1e4, 3e3), (1e6, 0.3), (1e9, 1e-5)])
+def test_scores_whose_scaled_difference_from_the_greatest_would_be_lost(target, keys, magnitude, scale):
+    Case(5, keys, magnitude=magnitude, scale=scale, batch=(1, 2)).check(target)
+
+
 def test_what_is_not_a_number_shows():
     case = Case(6, 30, batch=(1, 1))
     case.arrays[0][0, 0, 2, 3] = np.nan

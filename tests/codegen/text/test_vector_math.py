@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from support.lanes import NARROW, check_exact, run, samples, targets
 
+from onnxc.codegen.text.scalar import softmax_exp
+from onnxc.codegen.text.vector_math import FAR_BELOW
 from onnxc.ir import dtypes, expr
 from onnxc.ir.expr import apply, const, input_
 
@@ -144,6 +146,31 @@ def test_sigmoid_is_recognised(target):
     units, message = worst(got[normal], want[normal], x[normal])
     assert units <= 3, message
     assert np.all(got[~normal] < 2.0**-126)
+
+
+@targets
+def test_one_and_tanh_does_not_cancel(target):
+    x = arguments("float32", (-43, 43), (-5, 5))
+    (got,) = run(target, [1 + apply("tanh", input_(0, "float32"))], [x])
+    with np.errstate(all="ignore"):
+        want = 2 / (1 + np.exp(-2 * x.astype(np.longdouble)))
+    normal = (want > 2.0**-125) | np.isnan(want)
+    units, message = worst(got[normal], want[normal], x[normal])
+    assert units <= 3, message
+    assert np.all(got[~normal] < 2.0**-125)
+
+
+@targets
+def test_exponentials_of_a_softmax_vanish_far_below_its_greatest(target):
+    x = -np.abs(arguments("float32", (-90, 0), (-1, 0)))
+    (got,) = run(target, [softmax_exp(input_(0, "float32"))], [x])
+    with np.errstate(all="ignore"):
+        want = np.exp(x.astype(np.longdouble))
+        error = np.abs(got - want) / want
+    near, far = x >= FAR_BELOW + 0.01, x < FAR_BELOW - 0.01
+    assert np.all(error[near] <= 2e-7 - 6e-8 * x[near])
+    assert not got[far].any()
+    assert np.all(np.isnan(got) == np.isnan(x))
 
 
 @targets
