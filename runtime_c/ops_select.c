@@ -296,16 +296,40 @@ static onnxc_box onnxc_read_box(const char *data, bool centred) {
     return box;
 }
 
-/* Whether the area that two boxes share is more than `limit` of that which they cover. */
-static bool onnxc_boxes_overlap(const onnxc_box *a, const onnxc_box *b, float limit) {
-    float shared = 1;
-    for (int k = 0; k < 2; k++) {
-        float low = a->low[k] > b->low[k] ? a->low[k] : b->low[k];
-        float high = a->high[k] < b->high[k] ? a->high[k] : b->high[k];
-        shared *= high > low ? high - low : 0;
+enum { ONNXC_BOXES = 8 };
+
+/* Boxes side by side, so that as many are compared at once; those that are missing are empty. */
+typedef struct onnxc_boxes {
+    float low[2][ONNXC_BOXES], high[2][ONNXC_BOXES], area[ONNXC_BOXES];
+} onnxc_boxes;
+
+static void onnxc_keep_box(onnxc_boxes *boxes, int64_t number, const onnxc_box *box) {
+    int64_t lane = number % ONNXC_BOXES;
+    boxes += number / ONNXC_BOXES;
+    if (lane == 0) memset(boxes, 0, sizeof *boxes);
+    for (int k = 0; k < 2; k++) boxes->low[k][lane] = box->low[k], boxes->high[k][lane] = box->high[k];
+    boxes->area[lane] = box->area;
+}
+
+/* Whether the area that one of the first `count` boxes shares with `b` is more than `limit` of that which the two
+ * cover. */
+static bool onnxc_is_covered(const onnxc_boxes *a, int64_t count, const onnxc_box *b, float limit) {
+    const float low[2] = {b->low[0], b->low[1]}, high[2] = {b->high[0], b->high[1]}, area = b->area;
+    for (; count > 0; count -= ONNXC_BOXES, a++) {
+        int32_t covers[ONNXC_BOXES], any = 0;
+        for (int i = 0; i < ONNXC_BOXES; i++) {
+            float bottom = a->low[0][i] > low[0] ? a->low[0][i] : low[0];
+            float left = a->low[1][i] > low[1] ? a->low[1][i] : low[1];
+            float height = (a->high[0][i] < high[0] ? a->high[0][i] : high[0]) - bottom;
+            float width = (a->high[1][i] < high[1] ? a->high[1][i] : high[1]) - left;
+            float shared = (height > 0 ? height : 0) * (width > 0 ? width : 0);
+            float covered = a->area[i] + area - shared, part = shared / covered;
+            covers[i] = (((shared > 0) & (covered > 0)) ? part : 0) > limit;
+        }
+        for (int i = 0; i < ONNXC_BOXES; i++) any |= covers[i] & (i < count);
+        if (any) return true;
     }
-    float covered = a->area + b->area - shared;
-    return (shared > 0 && covered > 0 ? shared / covered : 0) > limit;
+    return false;
 }
 
 /* A key whose unsigned order is that of falling scores. */
@@ -355,7 +379,8 @@ ONNXC_OPERATOR(non_max_suppression)(onnxc_context *context, const onnxc_value *i
     if (most < 0) most = 0;
     uint64_t *keys = onnxc_call_scratch(context, count, 2 * sizeof *keys), *parted = keys + count;
     int64_t *memory = onnxc_call_scratch(context, count, 4 * sizeof *memory), rows, *kept;
-    onnxc_box *chosen = onnxc_call_scratch(context, most, sizeof *chosen); /* of a class, side by side */
+    onnxc_boxes *chosen = /* of a class */
+        onnxc_call_scratch(context, (most + ONNXC_BOXES - 1) / ONNXC_BOXES, sizeof *chosen);
     if (keys == NULL || memory == NULL || chosen == NULL) return context->status;
     if (!onnxc_multiply(batches, classes, &rows) || !onnxc_multiply(rows, most, &rows))
         return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, classes);
@@ -381,11 +406,8 @@ ONNXC_OPERATOR(non_max_suppression)(onnxc_context *context, const onnxc_value *i
             for (int64_t k = 0; k < length && found - first < most; k++) {
                 int64_t number = numbers[begin + order[k]];
                 onnxc_box box = onnxc_read_box(boxes + 16 * number, attributes[1] != 0);
-                bool covered = false;
-                for (int64_t j = 0; j < found - first && !covered; j++)
-                    covered = onnxc_boxes_overlap(&chosen[j], &box, overlap);
-                if (covered) continue;
-                chosen[found - first] = box;
+                if (onnxc_is_covered(chosen, found - first, &box, overlap)) continue;
+                onnxc_keep_box(chosen, found - first, &box);
                 kept[3 * found] = batch;
                 kept[3 * found + 1] = row % classes;
                 kept[3 * found++ + 2] = number;
