@@ -1,5 +1,5 @@
-"""fuse_resampling: Maps of neighbouring pixels become one group with the Gathers that pick these by constant
-indices, so that a kernel computes every pixel of an enlarged image at once.
+"""fuse_resampling: Maps of neighbouring pixels become one group with the Gathers that pick rows and columns
+of images, so that a kernel computes every pixel of an enlarged image at once.
 
 %2 = map(%0: gather(%x, i), u, %1: gather(%x, j), v) { add(mul($0, $1), mul($2, $3)) }
 →   %2 = fused resampling(%x, i, u, j, v) { the same }
@@ -13,7 +13,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ..ir import dims, expr
+import numpy as np
+
+from ..ir import expr
+from ..ir.dims import Dimension
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Fused, Gather, Map
 from ..ir.regions import everywhere
@@ -68,7 +71,7 @@ def _joins(value: Value) -> bool:
 
 
 def _is_image(value: Value) -> bool:
-    return value.dtype in TYPES and value.rank in (3, 4) and dims.is_static(value.shape[1:])
+    return value.dtype in TYPES and value.rank in (3, 4) and isinstance(value.shape[1], int)
 
 
 def _is_map(node: Node) -> bool:
@@ -85,17 +88,19 @@ def _is_cheap(node: Node) -> bool:
 
 
 def _is_picked(value: Value) -> bool:
-    """Whether constant indices picked the rows or columns of an image."""
+    """Whether indices picked the rows or columns of an image."""
     made = value.producer
     if made is None or not isinstance(made.op, Gather) or not _is_image(made.inputs[0]):
         return False
     places = made.inputs[1]
-    if made.op.form != "axis" or made.op.axis < 2 or places.rank != 1 or places.constant is None:
+    if made.op.form != "axis" or made.op.axis < 2 or places.rank != 1 or places.dtype != "int64":
         return False
-    if places.dtype != "int64" or 0 in places.shape:
-        return False
-    size, array = dims.number(made.inputs[0].shape[made.op.axis]), places.constant.array
-    return bool((array >= 0).all() and (array < size).all())
+    return places.constant is None or _are_inside(places.constant.array, made.inputs[0].shape[made.op.axis])
+
+
+def _are_inside(places: np.ndarray, size: Dimension) -> bool:
+    """Whether constant indices need no check. Those that the run computes are checked by the kernel."""
+    return bool(isinstance(size, int) and places.size and (places >= 0).all() and (places < size).all())
 
 
 def _operands(members: list[Node]) -> Iterator[Value]:

@@ -20,6 +20,7 @@ from ...target import Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
+from ..nests.nest import fail
 from ..text.conversion import computed_in
 from ..text.emitter import scalar_type
 from ..text.memory import load_lanes, store_lanes
@@ -30,7 +31,9 @@ from ..tiles.lines import cut_lines
 
 MOST_VISITS = 160  # values of a pixel
 
-Path = tuple[Value, ...]  # the indices that lead from the result's axis to another's, the first one first
+#: The indices that lead from the result's axis to another's, the first one first, each with how long the axis
+#: is that they name places of.
+Path = tuple[tuple[Value, Dimension], ...]
 
 
 @dataclass(frozen=True)
@@ -62,10 +65,10 @@ def operands_of(visit: Visit) -> list[Visit]:
         return []
     if isinstance(made.op, Gather):
         source, places = made.inputs
-        rows, columns = visit.rows, visit.columns
+        rows, columns, step = visit.rows, visit.columns, (places, source.shape[made.op.axis])
         if made.op.axis == visit.value.rank - 1:
-            return [Visit(source, rows, (*columns, places))]
-        return [Visit(source, (*rows, places), columns)]
+            return [Visit(source, rows, (*columns, step))]
+        return [Visit(source, (*rows, step), columns)]
     return [Visit(value, visit.rows, visit.columns) for value in made.inputs]
 
 
@@ -188,10 +191,20 @@ class _Pixels:
         """Where a path leads."""
         for k in range(1, len(path) + 1):
             if path[:k] not in known:
-                table = self.f.input(self.number[path[k - 1]])
-                place = self.f.element(table, known[path[: k - 1]], 8)
-                known[path[:k]] = self.f.load("i64", place, 8)
+                known[path[:k]] = self._looked_up(*path[k - 1], known[path[: k - 1]])
         return known[path]
+
+    def _looked_up(self, places: Value, size: Dimension, at: str) -> str:
+        """The index there, counted from the start of an axis of this size."""
+        f, operand = self.f, self.number[places]
+        number = f.load("i64", f.element(f.input(operand), at, 8), 8)
+        if self.node.inputs[operand].constant is not None:
+            return number  # `fuse_resampling` has seen that it is inside
+        limit = f.size(size)
+        wrapped = f.add(number, f.select(f.compare("slt", number, 0), "i64", limit, "0"))
+        with f.when(f.compare("uge", wrapped, limit)):
+            fail(f, "index_out_of_range", number)
+        return wrapped
 
     def _load(self, reading: Reading, place: str) -> str:
         value = load_lanes(

@@ -216,6 +216,20 @@ CASES = {
             ({"x": f(0, 2), "at": i(0)}, INDEX, r"z \(Gather\): index 0 is out of range"),
         ],
     ),
+    "indices of pixels that are added up": (
+        "g (float[N,16,H,W] x, int64[K] at, int64[K] to, float[K] u) => (float[N,16,H,K] z)"
+        " { a = Gather <axis = 3> (x, at) b = Gather <axis = 3> (x, to) c = Mul (a, u) z = Add (c, b) }",
+        {"x": f(1, 16, 2, 3), "at": i(0, -3), "to": i(2, 1), "u": f(2)},
+        [
+            (
+                {"x": f(1, 16, 2, 3), "at": i(0, 3), "to": i(0, 0), "u": f(2)},
+                INDEX,
+                r"index 3 is out of range",
+            ),
+            ({"x": f(1, 16, 2, 3), "at": i(0, 0), "to": i(0, -4), "u": f(2)}, INDEX, r"index -4 is out of"),
+            ({"x": f(1, 16, 2, 0), "at": i(0), "to": i(0), "u": f(1)}, INDEX, r"index 0 is out of range"),
+        ],
+    ),
     "indices of elements": (
         "g (float[N,M] x, int64[K,L] at) => (float[K,L] z) { z = GatherElements <axis = 0> (x, at) }",
         {"x": f(3, 2), "at": row(0, 2)},

@@ -63,8 +63,25 @@ def test_picked_pixels_alone_are_no_group():
     )
 
 
-@pytest.mark.parametrize("image", ["float32[n, 2, h, 3]", "float32[n, c, 3, 3]", "int64[n, 2, 3, 3]"])
-def test_images_of_unknown_size_and_of_long_integers_stay(image):
+def test_images_of_unknown_size_are_groups_of_places_that_the_run_finds():
+    image = "float32[n, 2, h, w]"
+    columns = COLUMNS.replace(
+        "%i = constant int64[4] (0, 0, 1, 1)",
+        "%i = map() { min(index(0), size(w - 1)) } shape=(4) : int64[4]",
+    ).replace(
+        "%j = constant int64[4] (0, 1, 1, 2)",
+        "%j = map() { min(add(index(0), 1), size(w - 1)) } shape=(4) : int64[4]",
+    )
+    found = agrees(fuse_resampling, graph(columns, returned="%2", image=image), n=1, h=3, w=3)
+    assert groups(found) == [["Gather", "Gather", "Map"]]
+
+
+def test_constant_places_on_an_axis_of_unknown_size_stay():
+    stays(fuse_resampling, graph(COLUMNS, returned="%2", image="float32[n, 2, 3, w]"))
+
+
+@pytest.mark.parametrize("image", ["float32[n, c, 3, 3]", "int64[n, 2, 3, 3]"])
+def test_images_of_unknown_channels_and_of_long_integers_stay(image):
     text = graph(COLUMNS, returned="%2", image=image)
     if "int64" in image:
         text = text.replace("float32[4] (1.0, 0.75, 0.25, 1.0)", "int64[4] (1, 2, 3, 1)")

@@ -36,13 +36,16 @@ class Group:
         self.nodes.append(make_node(op, inputs))
         return self.nodes[-1].outputs[0]
 
-    def weighed(self, x, axis, size, taps=2):
-        """x with `size` elements along an axis, each the sum of `taps` weighed ones."""
-        terms = []
+    def weighed(self, x, axis, size, taps=2, known=None):
+        """x with `size` elements along an axis, each the sum of `taps` weighed ones. known: how long that
+        axis is, where only the run knows, as the places picked there, which may be counted from the end."""
+        terms, symbolic = [], known is not None
         for tap in range(taps):
-            places = np.random.default_rng(tap + axis).integers(0, x.shape[axis], size)
+            length = known if symbolic else x.shape[axis]
+            places = np.random.default_rng(tap + axis).integers(-length if symbolic else 0, length, size)
             weights = random(size, *[1] * (x.rank - 1 - axis), seed=tap).astype(numpy_dtype(self.dtype))
-            terms += [self.add(Gather("axis", axis), x, self.operand(places)), self.operand(weights)]
+            picked = self.add(Gather("axis", axis), x, self.operand(places, not symbolic))
+            terms += [picked, self.operand(weights, not symbolic)]
         e = [input_(k, self.dtype) for k in range(len(terms))]
         return self.add(Map(sum_of(a * b for a, b in zip(e[::2], e[1::2]))), *terms)
 
@@ -76,6 +79,16 @@ def test_one_spatial_axis(target):
 def test_four_neighbours_along_each_axis(target):
     group, x = enlarged((1, 8, 5, 6), (8, 4), taps=4)
     check(group.case(x), resample, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("shape", [(1, 16, 3, 4), (2, 35, 1, 7)], ids=str)
+def test_sizes_and_places_that_only_the_run_knows(target, shape):
+    group = Group()
+    x = group.operand(random(*shape), False, (*shape[:2], *symbols("h", "w")))
+    for axis in (3, 2):
+        x = group.weighed(x, axis, 5 + axis, known=shape[axis])
+    check(group.case(x), resample, target, wider=1, output_halo=1)
 
 
 @TARGETS
