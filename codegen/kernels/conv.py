@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import cache
 from typing import ClassVar, TypeGuard
 
 import numpy as np
@@ -69,6 +70,7 @@ from ..tiles.window_sums import accumulate
 
 SHARED = 3  # tiles for which a panel of halves is decoded before
 NARROW = (2, 3, 4)  # pixels of images of a few, of which a tile has all
+ENDS = 2  # registers in which lanes that sum up side by side are brought together
 
 
 # What is offered ---------------------------------------------------------------------------------
@@ -166,7 +168,7 @@ def estimate(node: Node[Conv], target: Target, tiling: PanelTiling, depth: int |
         blocked = replace(x, block=target.block)
         found += gathered_pixels.gathering(target, blocked, out.height, out.width, win)
         win = replace(win, strides=(1, 1))
-    for pixels, count in _tiles(node, target, (out, win), widest(target, kinds, sums), depth).items():
+    for pixels, count in _tiles(node, target, (out, win), kinds, depth).items():
         for p in kinds:
             steps = depth * p.share(target, sums, inside[0])
             each = tile_estimate(target, steps, pixels, p.registers(target, sums), dot_of(node, target))
@@ -182,14 +184,14 @@ def gathering(abreast: int) -> int:
 
 
 def _tiles(
-    node: Node[Conv], target: Target, over: tuple[Image, Window], vectors: int, depth: int
+    node: Node[Conv], target: Target, over: tuple[Image, Window], kinds: Sequence[Panels], depth: int
 ) -> dict[int, int]:
     """How many tiles of which number of pixels cover the result, over which the window slides."""
     out, win = over
     height, width = out.height, out.width
     if win.kernel == win.strides == (1, 1):
         height, width = 1, height * width
-    rows, widths = tile_shape(target, height, width, vectors, depth, dot_of(node, target))
+    rows, widths = tile_shape(target, (height, width), kinds, node.op.accumulate, depth, dot_of(node, target))
     lines = dims.typical(out.batch * height) // rows
     left, found = dims.typical(width), {}
     for columns in widths:
@@ -275,8 +277,9 @@ def packed_groups(
 class ConvPlan:
     """A convolution over images as they are stored. `start`: bytes from a plane's beginning to the first tap
     of pixel (0, 0); `dtype`: of sums, and of weights but for a `dot` product; `rows`, `widths`: the tiles, of
-    one width where sizes are known; `fetched`: whether each fetches a share of the next panel. `name`: of its
-    functions, and `apart`: how far operands are from the node's, in a kernel that computes several."""
+    one width or two where sizes are known; `fetched`: whether each fetches a share of the next panel.
+    `name`: of its functions, and `apart`: how far operands are from the node's, in a kernel that computes
+    several."""
 
     x: Image
     out: Image
@@ -295,6 +298,7 @@ class ConvPlan:
     name: str = "tile"
     apart: int = 0
     slice: int | None = None  # blocks of input channels that all tiles of some lines add before the next
+    together: Dimension | None = None  # lines whose tiles follow each other in a panel; None: all of an image
 
     @property
     def panels(self) -> int:
@@ -343,8 +347,8 @@ class ConvPlan:
     def over(self) -> tuple[int, ...]:
         """Operands that the output may be written over: not where tiles overlap, whose pixels are computed
         twice."""
-        width = self.out.width
-        once = isinstance(width, int) and all(width % w == 0 for w in self.widths)
+        width, (columns, *narrower) = self.out.width, self.widths
+        once = isinstance(width, int) and width % columns in (0, *narrower)
         return self.epilogue.over if once and not isinstance(self.out, Lattice) else ()
 
     #: What a tile's function gets of its panel.
@@ -412,10 +416,16 @@ class ConvPlan:
         found = [tile_estimate(target, self.steps, p, vectors, self.dot) for p in pixels]
         return [each.compute + each.overhead for each in found]
 
+    @property
+    def sharing(self) -> Dimension:
+        """Pixels whose tiles fetch the next panel together."""
+        across = 1 if self.single_row else self.out.width
+        return (self.length if self.together is None else dims.minimum(self.together, self.length)) * across
+
     def ahead(self, panels: Panels, width: int) -> Ahead:
         """What a tile fetches of the panel that is read behind its own, from where `ahead_words` says. Where
         only the run knows how many tiles there are, lines for all that a step of k has."""
-        pixels, behind = self.out.height * self.out.width, self.next_bytes(panels)
+        pixels, behind = self.sharing, self.next_bytes(panels)
         steps = self.steps_of(panels)
         if isinstance(pixels, int):
             share = -(-behind // max(1, pixels)) * self.rows * width
@@ -423,14 +433,16 @@ class ConvPlan:
         return Ahead("%ahead", "%share", -(-behind // (steps * LINE)))
 
     def ahead_words(
-        self, f: KernelFunction, panels: Panels, panel: str, y: str, x: str, width: int
+        self, f: KernelFunction, panels: Panels, panel: str, y: str, x: str, width: int, first: str = "0"
     ) -> list[str]:
         """The arguments %ahead and, of a step of k, %share: where in the next panel begins what the tile at
-        (y, x) fetches, so that all tiles of an image fetch all of it, and how many bytes that is."""
+        (y, x) fetches, so that all tiles from line `first` on fetch all of it, and how many bytes that is."""
         if not self.fetched:
             return []
-        behind, pixels = self.next_bytes(panels), f.maximum(f.size(self.out.height * self.out.width), 1)
+        behind, pixels = self.next_bytes(panels), f.maximum(f.size(self.sharing), 1)
         each, _ = f.divide(f.add(pixels, behind - 1), pixels)
+        if self.together is not None:
+            y, x = (y, f.sub(x, first)) if self.single_row else (f.sub(y, first), x)
         pixel = f.add(f.mul(y, f.size(self.out.width)), x)
         begin = f.add(self.next_panel(f, panels, panel), f.minimum(f.mul(pixel, each), behind))
         words = [f"ptr {f.offset(self.packed(f), begin)}"]
@@ -512,8 +524,8 @@ def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> ConvPlan:
     start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
     kinds, dot = kinds_of(out.channels, out.block, tiling), dot_of(node, target)
     depth = x.channels * win.taps // node.op.groups // (1 if dot is None else dot.group)
-    tiles = tile_shape(target, out.height, out.width, widest(target, kinds, node.op.accumulate), depth, dot)
     sums, stored = node.op.accumulate, tiling.stored
+    tiles = tile_shape(target, (out.height, out.width), kinds, sums, depth, dot)
     plan = ConvPlan(x, out, win, start, epilogue, sums, tuple(kinds), *tiles, dot, stored)
     return replace(plan, fetched=node.op.groups == 1 and not plan.once and waits(target))
 
@@ -525,16 +537,21 @@ def kinds_of(channels: int, block: int, tiling: PanelTiling) -> list[Panels]:
 
 def tile_shape(
     target: Target,
-    height: Dimension | None,
-    width: Dimension,
-    vectors: int,
+    size: tuple[Dimension | None, Dimension],
+    kinds: Sequence[Panels],
+    dtype: str,
     depth: int,
     dot: Dot | None = None,
 ) -> tuple[int, tuple[int, ...]]:
-    """(rows, widths) of tiles of so many vector registers a pixel that cover an image in the least time.
-    Several rows only where they divide the height (None: never), several widths only where the width is
-    symbolic: more where images are mostly narrower than a tile, whose weights each tile reads."""
+    """(rows, widths) of tiles that cover an image of `size`, (height, width), in the least time, with sums of
+    `dtype` for panels of these kinds. Several rows only where they divide the height (None: never). A line of
+    known width ends in a tile that overlaps the one before, or in a narrower one; where the width is symbolic
+    there are narrower ones of many widths, more where images are mostly narrower than a tile, whose weights
+    each tile reads."""
+    (height, width), vectors = size, widest(target, kinds, dtype)
     most = most_rows(target, vectors, dot)
+    if any(p.abreast > 1 for p in kinds):
+        most = max(1, most - ENDS)
     if not isinstance(width, int):
         widths = {max(1, most >> shift) for shift in range(5)}
         if dims.typical(width) <= most:
@@ -543,16 +560,26 @@ def tile_shape(
     if width == 0 or height == 0:
         return 1, (1,)
 
-    def time(shape: tuple[int, int]) -> float:
-        rows, columns = shape
+    def time(shape: tuple[int, tuple[int, ...]]) -> float:
+        rows, (columns, *narrower) = shape
         lines = height // rows if isinstance(height, int) else 1
-        pixels = rows * columns
-        return lines * -(-width // columns) * tile_estimate(target, depth, pixels, vectors).total
+        counts = [
+            (columns, width // columns if narrower else -(-width // columns)),
+            *((n, 1) for n in narrower),
+        ]
+        return lines * sum(count * tile_time(rows * c) for c, count in counts)
+
+    @cache
+    def tile_time(pixels: int) -> float:
+        return tile_estimate(target, depth, pixels, vectors).total
 
     heights = [r for r in range(1, most + 1) if r == 1 or (isinstance(height, int) and height % r == 0)]
-    shapes = [(r, c) for r in heights for c in range(1, min(width, most // r) + 1)]
-    rows, columns = min(shapes, key=time)
-    return rows, (columns,)
+    shapes: list[tuple[int, tuple[int, ...]]] = []
+    for rows, columns in ((r, c) for r in heights for c in range(1, min(width, most // r) + 1)):
+        shapes.append((rows, (columns,)))
+        if width % columns:
+            shapes.append((rows, (columns, width % columns)))
+    return min(shapes, key=time)
 
 
 def partition(plan: ConvPlan, target: Target, cost: Estimate) -> tuple[Lines, bool]:
@@ -621,6 +648,8 @@ def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:
     k = KernelText(target)
     lines, outermost = partition(plan, target, cost)
     plan = decoding(plan, target, lines, outermost)
+    if not outermost and lines.count != 1:
+        plan = replace(plan, together=lines.each)
     with k.entry() as f:
         if plan.kept:
             for kind in plan.kinds:
@@ -719,7 +748,7 @@ def _emit_panel(
                 *weights,
                 *plan.place_words(f, y, x, width),
                 *slice_words(y, x, width),
-                *plan.ahead_words(f, kind, panel, y, x, width),
+                *plan.ahead_words(f, kind, panel, y, x, width, lines[0]),
                 f"ptr {out.address(f, image, 0, block, y, x)}",
                 *plan.epilogue.arguments(f, n, block, y, x),
             ]

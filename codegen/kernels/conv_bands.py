@@ -30,7 +30,7 @@ from ..tiles.blocked import Image, Window, clear_border, displaced, image_of, wi
 from ..tiles.blocked_epilogue import Epilogue
 from ..tiles.copied_rows import CopiedRows
 from ..tiles.lines import Lines, joined
-from ..tiles.panels import PanelTiling, widest
+from ..tiles.panels import PanelTiling
 from . import conv, conv_planar, conv_stem, depthwise, pool, winograd
 from .conv import ConvPlan, emit_panel, emit_tiles, kinds_of, tile_shape
 from .depthwise import DepthwisePlan, FloatStrip, emit_block, emit_strip
@@ -327,7 +327,7 @@ def _pointwise(
         whole = isinstance(out.height, int)  # else the last band may have fewer pixels than a tile
         x, out, height = x.flat, out.flat, 1
         width = x.width if whole else out.width
-    tiles = tile_shape(target, height, width, widest(target, kinds, "float32"), x.channels)
+    tiles = tile_shape(target, (height, width), kinds, "float32", x.channels)
     win, apart = conv.window(member.node), member.apart
     return ConvPlan(x, out, win, x.origin, epilogue, "float32", kinds, *tiles, name=name, apart=apart)
 

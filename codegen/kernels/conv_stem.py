@@ -32,7 +32,7 @@ from ..tiles.blocked import Image, Window, image_of, plane_axes, without_halo
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, oriented, pack_operand, packed_operands
 from ..tiles.copied_rows import CopiedRows
 from ..tiles.lines import Lines, cut_lines
-from ..tiles.panels import PanelTiling, panel_tilings, panels_of, widest
+from ..tiles.panels import PanelTiling, panel_tilings, panels_of
 from ..tiles.run_packing import packed_by_run, packing_estimate
 from .conv import (
     ConvPlan,
@@ -155,8 +155,7 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
         dense, out, read, epilogue = oriented(dense, out, read, epilogue)
     win = _steps(read, group)
     kinds = tuple(panels_of(out.channels, out.block, choice.tiling.vectors, choice.tiling.tail))
-    wide = widest(target, kinds, sums)
-    tiles = tile_shape(target, out.height, out.width, wide, channels * win.taps, dot)
+    tiles = tile_shape(target, (out.height, out.width), kinds, sums, channels * win.taps, dot)
     plan = ConvPlan(dense, out, win, 0, epilogue, sums, kinds, *tiles, dot, choice.tiling.stored)
     cut = _partition(plan, choice.cost)
     rows = CopiedRows(dense, out, _read(read, group))
@@ -190,7 +189,7 @@ def rows_of(
     batch, channels, height, width = type_.shape
     x = Image(batch, dims.number(channels), height, width, 1, type_.dtype)
     kinds, sums = tuple(panels_of(out.channels, out.block, tiling.vectors, tiling.tail)), node.op.accumulate
-    tiles = tile_shape(target, None, out.width, widest(target, kinds, sums), x.channels * win.taps)
+    tiles = tile_shape(target, (None, out.width), kinds, sums, x.channels * win.taps)
     rows = CopiedRows(x, out, win)
     copied = rows.image(dims.number(out.height))
     plan = ConvPlan(copied, out, win, 0, epilogue, sums, kinds, *tiles, name=name, apart=epilogue.apart)

@@ -42,7 +42,7 @@ from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, pa
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import Tile, most_rows, waits
 from ..tiles.panel import Panel
-from ..tiles.panels import Panels, PanelTiling, by_depth, in_panels, panel_tiling, panels_of, widest
+from ..tiles.panels import Panels, PanelTiling, by_depth, in_panels, panel_tiling, panels_of
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from ..tiles.window_sums import accumulate
 from .conv import ConvPlan, emit_panel, emit_tiles, is_plain, tile_estimate, tile_shape
@@ -233,7 +233,6 @@ def _plans(node: Node[Conv], target: Target, tiling: PanelTiling) -> list[Lattic
     x, out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
     epilogue, strides = Epilogue(node, out.block), plane_axes(node.op.strides, 1)
     kinds = tuple(panels_of(out.channels, out.block, tiling.vectors, tiling.tail))
-    wide = widest(target, kinds, node.op.accumulate)
     plans, weights = [], 0
     _, across = plane_axes(dims.numbers(node.inputs[1].shape[2:]), 1)
     for rows, columns in _places(node):
@@ -248,7 +247,7 @@ def _plans(node: Node[Conv], target: Target, tiling: PanelTiling) -> list[Lattic
         points = lattice(out, first, strides)
         start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
         depth = x.channels * win.taps
-        _, widths = tile_shape(target, None, points.width, wide, depth)
+        _, widths = tile_shape(target, (None, points.width), kinds, node.op.accumulate, depth)
         plans.append(
             LatticePlan(
                 x,

@@ -31,7 +31,7 @@ from ..tiles.copied_rows import CopiedRows
 from ..tiles.lines import cut_lines
 from ..tiles.microkernel import Tile
 from ..tiles.panel import Panel
-from ..tiles.panels import Panels, PanelTiling, panel_tilings, panels_of, widest
+from ..tiles.panels import Panels, PanelTiling, panel_tilings, panels_of
 from ..tiles.window_sums import merged, nest, taps
 from .conv import ConvPlan, emit_panel, emit_tiles, estimate, is_plain, packed_panels, tile_shape
 from .conv_stem import MOST_CHANNELS, SCRATCH_BYTES
@@ -176,7 +176,7 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
         volume=x.shape[2] * height * width * size,
     )
     depth = inside * along.taps * win.taps
-    tiles = tile_shape(target, out.height, out.width, widest(target, list(kinds), sums), depth)
+    tiles = tile_shape(target, (out.height, out.width), kinds, sums, depth)
     epilogue = Epilogue(node, whole.block)
     plan = VolumePlan(seen, out, win, 0, epilogue, sums, kinds, *tiles, inside=inside)
     nbytes = dims.typical(seen.image) * max(1, win.kernel[0] / win.strides[0])

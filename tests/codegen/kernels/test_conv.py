@@ -27,6 +27,7 @@ from support.blocked_cases import (
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import conv, conv_grouped, conv_stem, conv_transpose
+from onnxc.codegen.tiles.panels import panels_of
 from onnxc.facts import Facts
 from onnxc.ir import dims, expr
 from onnxc.ir.expr import input_, sigmoid
@@ -414,11 +415,22 @@ def test_sums_stay_in_registers(target):
 def test_a_tile_has_all_pixels_of_images_of_a_few(target, length):
     case = convolution((1, 33, length), (40, 33, 3), pads=1, symbolic=symbols(1, 33, "l"))
     check(case, conv, replace(target, run_bytes=1 << 30))
-    widths = {}
+    widths, kinds = {}, panels_of(2 * target.block, target.block, 2)
     for typical in (2, 1000):
         axis = dims.symbol("width", typical=typical)
-        widths[typical] = conv.tile_shape(target, None, axis, 2, 99)[1]
+        widths[typical] = conv.tile_shape(target, (None, axis), kinds, "float32", 99)[1]
     assert {2, 3, 4} <= set(widths[2]) and len(widths[1000]) < len(widths[2])
+
+
+@TARGETS
+@pytest.mark.parametrize("width", [7, 14, 16, 49, 56])
+def test_few_pixels_of_lines_of_known_width_are_computed_twice(target, width):
+    """16 in tiles of at most 6 are 6 + 6 + 4."""
+    kinds = panels_of(2 * target.block, target.block, 2)
+    _, (columns, *narrower) = conv.tile_shape(target, (None, width), kinds, "float32", 512)
+    whole, left = divmod(width, columns)
+    assert whole * columns + (left and (*narrower, columns)[0]) <= 1.1 * width
+    check(convolution((1, 40, 3, width), (2 * target.block, 40, 1, 1)), conv, target, output_halo=1)
 
 
 @TARGETS
