@@ -150,7 +150,7 @@ def widths_of(target: Target, products: int, width: Dimension) -> tuple[int, ...
     """Outputs along a row that one iteration computes; code grows with them and with the products.
     Where arithmetic does not read memory LLVM loads all inputs of an iteration first, so that many
     would be spilled."""
-    most = 8 if products <= 25 else 4 if products <= 49 else 2
+    most = 8 if products <= 25 else 4
     most = most if target.memory_operands else max(1, most // 2)
     if isinstance(width, int):
         return (equal_width(width, most),)
@@ -269,9 +269,12 @@ def strip_rows(out: Image, rows: int) -> int:
 
 
 class Strip(Protocol):
-    """Writes the function of a strip: `tile` some columns of it, from one on."""
+    """Writes the function of a strip: `tile` some columns of it, from one on; `end` what is left to be done
+    for columns start..stop-1 behind their tiles."""
 
     def tile(self, width: int, column: str) -> None: ...
+
+    def end(self, start: str, stop: str) -> None: ...
 
 
 PlanT = TypeVar("PlanT", bound=DepthwisePlan)
@@ -364,7 +367,9 @@ def emit_strip(k: KernelText, plan: PlanT, strip: Callable[[KernelFunction, Plan
     ]
     start, stop = ("%start", "%stop") if plan.single_row else ("0", None)
     with k.function(f"{ENTRY}.strip", parameters, attributes="noinline nounwind") as f:
-        cover(f, start, stop or f.size(plan.out.width), plan.widths, strip(f, plan).tile)
+        tiles, behind = strip(f, plan), stop or f.size(plan.out.width)
+        cover(f, start, behind, plan.widths, tiles.tile)
+        tiles.end(start, behind)
         f.statement("ret void")
 
 
@@ -401,7 +406,13 @@ class FloatStrip:
             finished.put(state, 0, y, f.add(column, x))
 
         slide(win, plan.rows, width, partial(self.load, at), self.combine, done)
-        finished.rework((0, plan.rows), (column, f.add(column, width)))
+        if not finished.by_lines:
+            finished.rework((0, plan.rows), (column, f.add(column, width)))
+
+    def end(self, start: str, stop: str) -> None:
+        finished = self.finish[self.plan.widths[0]]
+        if finished.by_lines:
+            finished.rework((0, self.plan.rows), (start, stop))
 
     def load(self, lines: Sequence[str], iy: int, ix: int) -> list[str]:
         """The vectors of one tap, one for each channel inside of a group."""

@@ -281,6 +281,9 @@ class _Strip:
                         finished.put(sums.pop((y, x)), 0, y, f.add(column, x))
         finished.rework((0, plan.rows), (column, f.add(column, width)))
 
+    def end(self, start: str, stop: str) -> None:
+        pass  # each tile is finished by itself
+
     def plus_products(self, total: str, value: str, number: int) -> str:
         weights = self.weights[number] if self.weights else self.weight(number)
         return dot_product(self.f, self.plan.dot, self.plan.out.block, value, weights, total)

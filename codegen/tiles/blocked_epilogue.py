@@ -338,6 +338,12 @@ class Finish:
         """Whether sums wait in the function's own memory."""
         return self.epilogue.looped and self.epilogue.sums != self.image.dtype
 
+    @property
+    def by_lines(self) -> bool:
+        """Whether sums wait in the output, where the body may run on tiles side by side at once: in a loop of
+        its own behind theirs, so that its constants take no registers from their sums."""
+        return self.epilogue.looped and not self._waits
+
     def _place(self, y: str | int, x: str | int, vector: int) -> str:
         return place_in(self.f, self.image, self.pointer)(y, x, vector)
 
