@@ -143,10 +143,15 @@ def test_a_convolution_is_added_to_its_residual():
 
 
 def test_a_residual_is_read_once_where_pixels_are_computed_twice():
-    p = Planned(convolved(8, RESIDUAL).replace("4, 4]", "7, 17]"))
+    p = Planned(convolved(8, RESIDUAL).replace("4, 4]", "7, w]"))
     (conv,) = (n for n in p.graph.nodes if len(n.inputs) == 3)
     assert not p.codes[conv].over
     assert apart(p, "a", "c")
+
+
+def test_a_residual_is_overwritten_where_lines_end_in_a_narrower_tile():
+    p = Planned(convolved(8, RESIDUAL).replace("4, 4]", "7, 17]"))
+    assert not apart(p, "a", "c")
 
 
 def test_a_residual_with_a_border_is_not_overwritten_by_a_result_without():
