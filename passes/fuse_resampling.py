@@ -13,12 +13,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-import numpy as np
-
 from ..ir import expr
-from ..ir.dims import Dimension
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Fused, Gather, Map
+from ..ir.ranges import all_inside
 from ..ir.regions import everywhere
 
 CHEAP = 8  # instructions of a Map that is computed for every neighbour of a pixel
@@ -95,12 +93,9 @@ def _is_picked(value: Value) -> bool:
     places = made.inputs[1]
     if made.op.form != "axis" or made.op.axis < 2 or places.rank != 1 or places.dtype != "int64":
         return False
-    return places.constant is None or _are_inside(places.constant.array, made.inputs[0].shape[made.op.axis])
-
-
-def _are_inside(places: np.ndarray, size: Dimension) -> bool:
-    """Whether constant indices need no check. Those that the run computes are checked by the kernel."""
-    return bool(isinstance(size, int) and places.size and (places >= 0).all() and (places < size).all())
+    if places.constant is None:
+        return True  # the kernel checks them
+    return all_inside(places.constant.array, made.inputs[0].shape[made.op.axis])
 
 
 def _operands(members: list[Node]) -> Iterator[Value]:

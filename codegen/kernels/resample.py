@@ -15,6 +15,7 @@ from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Layout, Node, Value
 from ...ir.ops import Fused, Gather, Map
+from ...ir.ranges import all_inside
 from ...records import dataclass
 from ...target import Target
 from .. import costs
@@ -198,8 +199,9 @@ class _Pixels:
         """The index there, counted from the start of an axis of this size."""
         f, operand = self.f, self.number[places]
         number = f.load("i64", f.element(f.input(operand), at, 8), 8)
-        if self.node.inputs[operand].constant is not None:
-            return number  # `fuse_resampling` has seen that it is inside
+        known = self.node.inputs[operand].constant
+        if known is not None and all_inside(known.array, size):
+            return number
         limit = f.size(size)
         wrapped = f.add(number, f.select(f.compare("slt", number, 0), "i64", limit, "0"))
         with f.when(f.compare("uge", wrapped, limit)):

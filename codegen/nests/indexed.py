@@ -19,6 +19,7 @@ from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.graph import Node, Value
 from ...ir.ops import Gather, Map, Scatter
+from ...ir.ranges import all_inside
 from ...records import dataclass
 from ...target import Ability, Target
 from .. import costs
@@ -409,8 +410,7 @@ def _known(nest: Named, indices: Value) -> Named:
     for component in nest.components:
         own = numbers[..., component.offset // numbers.itemsize] if len(nest.components) > 1 else numbers
         limit = component.limit
-        inside = isinstance(limit, int) and own.size > 0 and own.min() >= 0 and own.max() < limit
-        components.append(replace(component, inside=bool(inside)))
+        components.append(replace(component, inside=all_inside(own, limit)))
     return replace(nest, components=tuple(components))
 
 

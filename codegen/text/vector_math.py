@@ -285,12 +285,12 @@ def _tanh32(v: Vectors, x: str) -> str:
     where lanes are permuted."""
     if Ability.PERMUTE in v.f.target.abilities:
         return pieces.looked_up(v, x, pieces.tanh32(), _FORMATS["float32"].rounder)
-    bounded, half = v.minimum(v.abs(x), v.constant(10.0), True), v.constant(0.5)
+    bounded = v.minimum(v.abs(x), v.constant(10.0), True)
     n, t = _nearest(v, bounded, 2 * _LOG2E, 127)
     r = v.fma(n, v.constant(-log(2) / 2), bounded)
     part = v.fma(v.mul(r, r), v.polynomial(r, _TANH32), r)
     power = _power(v, t)
-    h = v.fma(power, part, v.fma(power, half, v.constant(-0.5)))
+    h = v.fma(power, part, v.fma(power, v.constant(0.5), v.constant(-0.5)))
     return v.copysign(v.div(h, v.add(h, v.constant(1))), x)
 
 

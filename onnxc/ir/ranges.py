@@ -114,6 +114,11 @@ def _range(
     return None
 
 
+def all_inside(places: np.ndarray, size: Dimension) -> bool:
+    """Whether constant indices, of which there are some, name places of an axis counted from its start."""
+    return bool(isinstance(size, int) and places.size and (places >= 0).all() and (places < size).all())
+
+
 def magnitude(root: Expr) -> float:
     """What no absolute value of an expression of floats exceeds, but for rounding; infinite where it may be
     NaN. Operands that are no integers may be anything."""
