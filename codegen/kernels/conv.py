@@ -298,7 +298,6 @@ class ConvPlan:
     name: str = "tile"
     apart: int = 0
     slice: int | None = None  # blocks of input channels that all tiles of some lines add before the next
-    together: Dimension | None = None  # lines whose tiles follow each other in a panel; None: all of an image
 
     @property
     def panels(self) -> int:
@@ -416,16 +415,10 @@ class ConvPlan:
         found = [tile_estimate(target, self.steps, p, vectors, self.dot) for p in pixels]
         return [each.compute + each.overhead for each in found]
 
-    @property
-    def sharing(self) -> Dimension:
-        """Pixels whose tiles fetch the next panel together."""
-        across = 1 if self.single_row else self.out.width
-        return (self.length if self.together is None else dims.minimum(self.together, self.length)) * across
-
     def ahead(self, panels: Panels, width: int) -> Ahead:
         """What a tile fetches of the panel that is read behind its own, from where `ahead_words` says. Where
         only the run knows how many tiles there are, lines for all that a step of k has."""
-        pixels, behind = self.sharing, self.next_bytes(panels)
+        pixels, behind = self.out.height * self.out.width, self.next_bytes(panels)
         steps = self.steps_of(panels)
         if isinstance(pixels, int):
             share = -(-behind // max(1, pixels)) * self.rows * width
@@ -433,16 +426,14 @@ class ConvPlan:
         return Ahead("%ahead", "%share", -(-behind // (steps * LINE)))
 
     def ahead_words(
-        self, f: KernelFunction, panels: Panels, panel: str, y: str, x: str, width: int, first: str = "0"
+        self, f: KernelFunction, panels: Panels, panel: str, y: str, x: str, width: int
     ) -> list[str]:
         """The arguments %ahead and, of a step of k, %share: where in the next panel begins what the tile at
-        (y, x) fetches, so that all tiles from line `first` on fetch all of it, and how many bytes that is."""
+        (y, x) fetches, so that all tiles of an image fetch all of it, and how many bytes that is."""
         if not self.fetched:
             return []
-        behind, pixels = self.next_bytes(panels), f.maximum(f.size(self.sharing), 1)
+        behind, pixels = self.next_bytes(panels), f.maximum(f.size(self.out.height * self.out.width), 1)
         each, _ = f.divide(f.add(pixels, behind - 1), pixels)
-        if self.together is not None:
-            y, x = (y, f.sub(x, first)) if self.single_row else (f.sub(y, first), x)
         pixel = f.add(f.mul(y, f.size(self.out.width)), x)
         begin = f.add(self.next_panel(f, panels, panel), f.minimum(f.mul(pixel, each), behind))
         words = [f"ptr {f.offset(self.packed(f), begin)}"]
@@ -648,8 +639,6 @@ def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:
     k = KernelText(target)
     lines, outermost = partition(plan, target, cost)
     plan = decoding(plan, target, lines, outermost)
-    if not outermost and lines.count != 1:
-        plan = replace(plan, together=lines.each)
     with k.entry() as f:
         if plan.kept:
             for kind in plan.kinds:
@@ -748,7 +737,7 @@ def _emit_panel(
                 *weights,
                 *plan.place_words(f, y, x, width),
                 *slice_words(y, x, width),
-                *plan.ahead_words(f, kind, panel, y, x, width, lines[0]),
+                *plan.ahead_words(f, kind, panel, y, x, width),
                 f"ptr {out.address(f, image, 0, block, y, x)}",
                 *plan.epilogue.arguments(f, n, block, y, x),
             ]
