@@ -48,7 +48,7 @@ from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of
 from ..tiles.run_packing import packed_by_run, packing_estimate
 from ..tiles.stored_panel import stored_halves
 from ..tiles.winograd_arithmetic import Arithmetic, of_bytes, of_numbers
-from ..tiles.winograd_functions import emit_join, emit_multiply, emit_spread, emit_weights
+from ..tiles.winograd_functions import emit_join, emit_multiply, emit_spread, emit_weights, weights_name
 from ..tiles.winograd_plan import (
     Bands,
     CutWindow,
@@ -416,7 +416,7 @@ def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
 def emit_plan(plan: WinogradPlan) -> Code:
     k = KernelText(plan.target)
     u = plan.matrices * plan.v_step
-    m = u + plan.matrices * plan.u_step * (sum(kind.count for kind in plan.kinds) if plan.kept else 1)
+    m = u + plan.u_bytes * (sum(kind.count for kind in plan.kinds) if plan.kept else 1)
     scratch = m + plan.matrices * plan.m_step
     with k.entry() as f:
         places = f.offset("%scratch", u), f.offset("%scratch", m)
@@ -427,8 +427,8 @@ def emit_plan(plan: WinogradPlan) -> Code:
             emit_share(f, plan, share_of(f, plan, rest, run, loop.index, begin, places), run)
     emit_spread(k, plan)
     for kind in plan.kinds:
-        if not plan.packed:
-            emit_weights(k, plan, kind)
+        for rows in plan.rows_together if not plan.packed else ():
+            emit_weights(k, plan, kind, rows)
         for height in plan.heights:
             emit_multiply(k, plan, plan.tile(height, kind.vectors))
         emit_join(k, plan, kind)
@@ -516,7 +516,8 @@ def emit_kept(f: KernelFunction, plan: WinogradPlan, u: str) -> None:
     for kind in plan.kinds if plan.kept else ():
         with f.loop(0, kind.count) as panels:
             weights, _, depth = plan.span_of(f, kind, panels.index)
-            emit_transformed(f, plan, kind, weights, plan.panel_u(f, kind, u, panels.index), depth)
+            at, (rows,) = plan.panel_u(f, kind, u, panels.index), plan.rows_together
+            emit_transformed(f, plan, kind, rows, weights, at, depth)
 
 
 def emit_products(f: KernelFunction, plan: WinogradPlan, kind: Panels, panel: str, share: Share) -> None:
@@ -550,13 +551,12 @@ def emit_chunk(
 ) -> None:
     """M of so many channels, from a block of them on."""
     row = kind.width * plan.size
-    if not plan.kept and not plan.packed:
-        emit_transformed(f, plan, kind, weights, share.u, depth)
     whole, rest = f.divide(depth, plan.block)
-    with f.loop(0, plan.matrices) as matrices:
-        i = matrices.index
+
+    def products(together: range, i: str) -> None:
         a = f.offset("%scratch", f.mul(i, plan.v_step))
-        b, c = plan.u_of(f, kind, weights, share.u, depth, i), f.offset(share.m, f.mul(i, plan.m_step))
+        b = plan.u_of(f, kind, weights, share.u, depth, together, i)
+        c = f.offset(share.m, f.mul(i, plan.m_step))
 
         def tile(height: int, start: str) -> None:
             rows = f.add(f.mul(start, plan.piece), f.mul(first, height * plan.pixel))
@@ -568,15 +568,23 @@ def emit_chunk(
 
         plan.for_tiles(f, share.count, share.bands, tile)
 
+    for together in plan.rows_together:
+        if not plan.kept and not plan.packed:
+            emit_transformed(f, plan, kind, together, weights, share.u, depth)
+        with f.loop(together.start * plan.t[1], together.stop * plan.t[1]) as matrices:
+            products(together, matrices.index)
 
-def emit_transformed(f: Function, plan: WinogradPlan, kind: Panels, source: str, u: str, depth: str) -> None:
-    """U of so many channels of a panel."""
-    row, size = kind.width * plan.size, dtypes.itemsize(plan.stored)
+
+def emit_transformed(
+    f: Function, plan: WinogradPlan, kind: Panels, rows: range, source: str, u: str, depth: str
+) -> None:
+    """U of so many channels of a panel, of some rows of points."""
+    size = dtypes.itemsize(plan.stored)
     with f.loop(0, depth) as channels, f.loop(0, kind.width, plan.lanes) as column:
         at = f.add(f.mul(channels.index, plan.taps * kind.width * size), f.mul(column.index, size))
-        to = f.add(f.mul(channels.index, row), f.mul(column.index, plan.size))
+        to = f.mul(f.add(f.mul(channels.index, kind.width), column.index), plan.size)
         arguments = f"ptr {f.offset(source, at)}, ptr {f.offset(u, to)}"
-        f.statement(f"call void @{ENTRY}.weights{kind.vectors}({arguments})")
+        f.statement(f"call void @{ENTRY}.{weights_name(kind, rows)}({arguments})")
 
 
 def emit_results(f: KernelFunction, plan: WinogradPlan, kind: Panels, block: str, share: Share) -> None:

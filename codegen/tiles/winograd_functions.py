@@ -42,10 +42,14 @@ def emit_spread(k: KernelText, plan: WinogradPlan) -> None:
         f.statement("ret void")
 
 
-def emit_weights(k: KernelText, plan: WinogradPlan, kind: Panels) -> None:
-    """G w G' of some lanes of output channels, from the vectors of its taps at %w to %u."""
+def weights_name(kind: Panels, rows: range) -> str:
+    return f"weights{kind.vectors}from{rows.start}"
+
+
+def emit_weights(k: KernelText, plan: WinogradPlan, kind: Panels, rows: range) -> None:
+    """Some rows of G w G' of some lanes of output channels, from the vectors of its taps at %w to %u."""
     row, align = kind.width * dtypes.itemsize(plan.stored), min(plan.lanes * plan.size, LINE)
-    with _function(k, f"weights{kind.vectors}", ["ptr noalias %w", "ptr noalias %u"]) as f:
+    with _function(k, weights_name(kind, rows), ["ptr noalias %w", "ptr noalias %u"]) as f:
         v = Vectors(f, plan.dtype, plan.lanes)
 
         def weight(y: int, x: str | int) -> str:
@@ -53,7 +57,8 @@ def emit_weights(k: KernelText, plan: WinogradPlan, kind: Panels) -> None:
             near = min(plan.lanes * dtypes.itemsize(plan.stored), LINE)
             return load_widened(f, plan.stored, plan.dtype, plan.lanes, place, near)
 
-        done = Transformed(by_rows, v, axes(t.weights for t in plan.transforms), weight, align)
+        down, across = axes(t.weights for t in plan.transforms)
+        done = Transformed(by_rows, v, (down[rows.start : rows.stop], across), weight, align)
         _store_all(f, v, done, "%u", plan.u_step)
         f.statement("ret void")
 

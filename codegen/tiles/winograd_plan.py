@@ -142,7 +142,7 @@ class WinogradPlan:
         self.groups = self._groups(tiling.pieces)
         most = self.counts[-1]
         self.v_step = _apart(most * self.piece)
-        self.chunk = self._chunk()
+        self.chunk, self.together = self._chunk()
         self.u_step = 0 if self.packed else _apart(self.chunk * self.widest * self.block * self.size)
         self.m_step = _apart(most * self.widest * self.block * self.size)
         self.parted, self.bands = self._parted()
@@ -188,15 +188,18 @@ class WinogradPlan:
             return sorted({h for count in self.counts for h in equal_heights(count, self.rows)})
         return [self.rows, *(1 << k for k in reversed(range((self.rows - 1).bit_length())))]
 
-    def _chunk(self) -> int:
-        """Channels whose U takes a third of the second-level cache, whole blocks, or all that a panel has, as
-        where U is kept or stored."""
+    def _chunk(self) -> tuple[int, int]:
+        """Channels and rows of points whose U takes a third of the second-level cache. Channels are whole
+        blocks, as many as a sixth of it holds the weights of, which are read for each of these rows: products
+        over few channels add to M again and again. All where U is kept or stored."""
         if self.kept or self.grouped or self.packed:
-            return self.depth
-        block = self.matrices * self.widest * self.block**2 * self.size  # bytes of a block of channels
-        most = max(1, self.target.facts.level2_bytes // 3 // block)
-        chunks = -(-self.blocks // most)
-        return min(self.channels, -(-self.blocks // chunks) * self.block)
+            return self.depth, self.t[0]
+        level2, factors = self.target.facts.level2_bytes, self.widest * self.block**2
+        row, weights = self.t[1] * factors * self.size, factors * self.channel_bytes  # of a block of channels
+        chunks = -(-self.blocks // max(1, min(level2 // 3 // row, level2 // 6 // weights)))
+        each = -(-self.blocks // chunks)
+        rows = -(-self.t[0] // max(1, level2 // 3 // (row * each)))
+        return min(self.channels, each * self.block), -(-self.t[0] // rows)
 
     def _parted(self) -> tuple[int, int]:
         """Into how many runs of panels a group is cut, where groups alone are few, and a run into how many
@@ -241,6 +244,17 @@ class WinogradPlan:
             step, _ = f.divide(f.add(channel * tile.group * height, f.sub(parts, 1)), parts)
             words.append(f"i64 {step}")
         return words
+
+    @property
+    def rows_together(self) -> list[range]:
+        """The rows of points whose U is in memory at a time."""
+        rows = range(self.t[0])
+        return [rows[first : first + self.together] for first in rows[:: self.together]]
+
+    @property
+    def u_bytes(self) -> int:
+        """Of U of a panel, as much as is in memory at a time."""
+        return self.together * self.t[1] * self.u_step
 
     @property
     def panel_bytes(self) -> int:
@@ -311,12 +325,15 @@ class WinogradPlan:
 
     def panel_u(self, f: Function, kind: Panels, u: str, panel: str) -> str:
         """Where U of the panel-th panel of a kind begins."""
-        return f.offset(u, f.mul(f.add(kind.first, panel), self.matrices * self.u_step)) if self.kept else u
+        return f.offset(u, f.mul(f.add(kind.first, panel), self.u_bytes)) if self.kept else u
 
-    def u_of(self, f: Function, kind: Panels, weights: str, u: str, depth: str, matrix: str) -> str:
-        """Where a matrix U of a panel begins, which has so many channels."""
+    def u_of(
+        self, f: Function, kind: Panels, weights: str, u: str, depth: str, rows: range, matrix: str
+    ) -> str:
+        """Where a matrix U of a panel begins, which has so many channels, while those of some rows of points
+        are in memory."""
         if not self.packed:
-            return f.offset(u, f.mul(matrix, self.u_step))
+            return f.offset(u, f.mul(f.sub(matrix, rows.start * self.t[1]), self.u_step))
         return f.offset(weights, f.mul(matrix, f.mul(depth, kind.width * dtypes.itemsize(self.stored))))
 
     def tile(self, height: int, vectors: int) -> Tile:

@@ -96,15 +96,18 @@ def _factor(v: Vectors, factor: Fraction) -> str:
 
 
 def by_rows(v: Vectors, matrix: Matrix, values: Sequence[str]) -> list[str]:
-    """matrix * values where rows 1 and 2, 3 and 4, ... differ in the sign of their odd columns."""
-    if len(matrix) == 1:  # of an axis on which nothing is transformed
-        return list(values)
-    found = [combination(v, matrix[0], values)]
-    for row in matrix[1:-1:2]:
-        even, odd = ([c if k % 2 == side else Fraction(0) for k, c in enumerate(row)] for side in (0, 1))
-        a, b = combination(v, even, values), combination(v, odd, values)
-        found += [v.add(a, b), v.sub(a, b)]
-    return [*found, combination(v, matrix[-1], values)]
+    """matrix * values. Neighbouring rows that differ in the sign of their odd columns, as those for p and -p
+    do, are a sum and a difference."""
+    found: list[str] = []
+    while len(found) < len(matrix):
+        row, behind = matrix[len(found)], matrix[len(found) + 1 : len(found) + 2]
+        even, odd = (tuple(c if k % 2 == side else Fraction(0) for k, c in enumerate(row)) for side in (0, 1))
+        if any(odd) and behind == (tuple(a - b for a, b in zip(even, odd)),):
+            a, b = combination(v, even, values), combination(v, odd, values)
+            found += [v.add(a, b), v.sub(a, b)]
+        else:
+            found.append(combination(v, row, values))
+    return found
 
 
 def by_columns(v: Vectors, matrix: Matrix, values: Sequence[str]) -> list[str]:
