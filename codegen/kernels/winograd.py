@@ -221,8 +221,8 @@ def _groupings(
     node: Node[Conv], target: Target, arithmetic: Arithmetic, win: CutWindow, t: int, vectors: int, rows: int
 ) -> Iterator[tuple[int, bool]]:
     """Numbers of pieces that a group may have, and whether weights are kept beside it. Where they are not,
-    the larger groups are, the more seldom weights are transformed, or read; V may be as large as the
-    second-level cache or twice that, since it is read in order."""
+    the larger groups are, the more seldom weights are transformed, or read; V may be up to four
+    times as large as the second-level cache, since it is read in order."""
     facts, block, size = target.facts, target.block, dtypes.itemsize(arithmetic.factors)
     channels = -(-_terms(node, win, block) // block) * block
     depths = [high - low for low, high in _spans(node, win, block, vectors, arithmetic.group)]
@@ -230,7 +230,7 @@ def _groupings(
     pieces, packed = _pieces(node, win, t), arithmetic.dot is not None
     if node.op.groups > 1 and not packed and matrices * max(depths) * width > facts.level2_bytes // 2:
         return  # U of a panel is not cut into chunks there
-    for nbytes in (facts.level2_bytes // 3, facts.level2_bytes, 2 * facts.level2_bytes):
+    for nbytes in (facts.level2_bytes // 3, *(facts.level2_bytes << k for k in range(3))):
         nbytes //= 2 if packed else 1  # M is beside V
         most = max(rows, min(nbytes, facts.level3_bytes // 3) // (matrices * channels))
         yield -(-pieces // -(-pieces // most)), False  # groups of equal size
