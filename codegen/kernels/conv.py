@@ -70,6 +70,7 @@ from ..tiles.window_sums import accumulate
 
 SHARED = 3  # tiles for which a panel of halves is decoded before
 NARROW = (2, 3, 4)  # pixels of images of a few, of which a tile has all
+SUITS = 0.95  # of the usual panels' time that wider ones take where they suit the lengths of lines better
 ENDS = 2  # registers in which lanes that sum up side by side are brought together
 
 
@@ -139,8 +140,10 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
         other = estimate(node, target, together[0][0])
         cost, tilings = (other, together) if other.total < cost.total else (cost, tilings)
     for tiling, times in tilings:
+        wider = tiling.vectors == tilings[0][0].vectors + 1
+        here = estimate(node, target, tiling) if wider else cost
         yield Offer(
-            cost * times + packing_estimate(node, target),
+            (here if here.total < SUITS * cost.total else cost * times) + packing_estimate(node, target),
             tiling,
             (padded, None, *operands),
             without_halo(block, rank),
@@ -189,7 +192,8 @@ def _tiles(
     """How many tiles of which number of pixels cover the result, over which the window slides."""
     out, win = over
     height, width = out.height, out.width
-    if win.kernel == win.strides == (1, 1):
+    stored = node.outputs[0].tensor.layout
+    if win.kernel == win.strides == (1, 1) and (stored is None or not any(stored.halo)):
         height, width = 1, height * width
     rows, widths = tile_shape(target, (height, width), kinds, node.op.accumulate, depth, dot_of(node, target))
     lines = dims.typical(out.batch * height) // rows

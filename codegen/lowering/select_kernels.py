@@ -4,8 +4,9 @@ Nodes are taken in order, twice: every kernel offers its choices for the node as
 far, and the least estimated time wins, that of reorders included: those that the choice asks for, unless
 another reader did, and those that the readers of its result ask for, which the second time are known. A view
 or join takes no time.
-A blocked value then gets the widest halo that any of its consumers reads, and Reorder nodes are put where a
-consumer wants another layout than the producer gives, or a join another place.
+A blocked value then gets the widest halo that any of its consumers reads, which may suit other tilings of its
+kernel better, and Reorder nodes are put where a consumer wants another layout than the producer gives, or a
+join another place.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ...ir.ops import (
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, choices_of, chosen
+from ..kernel import Choice, Kernel, choices_of, chosen
 from ..kernels import KERNELS, loop_nest
 from .arithmetic import arithmetic_of, reason_of
 from .equal_nodes import itself, seen
@@ -155,11 +156,12 @@ class _Selection:
                 fastest[layouts] = choice
         return list(fastest.values())
 
-    def candidates(self, node: Node) -> list[Choice]:
-        """What the kernels offer for the node, who are asked once for equal ones."""
-        key = seen(node, itself)
+    def candidates(self, node: Node, of: Kernel | None = None) -> list[Choice]:
+        """What the kernels, or one of them, offer for the node, who are asked once for equal ones."""
+        key = seen(node, itself), of
         if key not in self.known:
-            self.known[key] = [c for kernel in KERNELS for c in choices_of(kernel, node, self.target)]
+            kernels = KERNELS if of is None else (of,)
+            self.known[key] = [c for kernel in kernels for c in choices_of(kernel, node, self.target)]
         return self.known[key]
 
     def _with_fixed(self, node: Node, choice: Choice) -> Estimate:
@@ -284,6 +286,8 @@ class _Selection:
                 inputs = self._joined(Node(node.op, inputs, tuple(outputs)), placed, nodes)
             choice = node.choice
             if choice is not None:
+                stored = Node(node.op, inputs, tuple(outputs), node.origin)
+                choice = self._with_border(stored, choice)
                 cost = self._with_fixed(node, choice)
                 choice = replace(choice, cost=cost, arithmetic=arithmetic_of(node), why=reason_of(node))
             nodes.append(Node(node.op, inputs, tuple(outputs), node.origin, choice))
@@ -294,6 +298,15 @@ class _Selection:
                 nodes.append(self._reorder(value, None, copies=True))  # before that state is overwritten
                 results[k] = nodes[-1].outputs[0]
         return replace(graph, nodes=tuple(nodes), outputs=tuple(results))
+
+    def _with_border(self, node: Node, choice: Choice) -> Choice:
+        """Of the choices of its kernel with the same layouts the fastest, now that the border is known with
+        which the result is stored."""
+        if not any(layout is not None and any(layout.halo) for layout in map(_layout, node.outputs)):
+            return choice
+        offered = self.tuned.applied(node, self.candidates(node, choice.kernel))
+        alike = [other for other in offered if (other.inputs, other.output) == (choice.inputs, choice.output)]
+        return min(alike, key=lambda other: other.time, default=choice)
 
     def _joined(self, join: Node, placed: set[Value], nodes: list[Node]) -> tuple[Value, ...]:
         """The operands of a join, copies of those that do not lie inside its result."""

@@ -106,6 +106,23 @@ def test_a_blocked_value_has_the_widest_border_that_a_reader_wants():
     assert len(readers) == 2
 
 
+def test_a_tiling_suits_the_border_with_which_the_result_is_stored():
+    """Rows of seven pixels with a border are tiles of 4 and 3, which keep registers busy for three vectors; as
+    one row of 49 they are tiles of 5 and 4 for two."""
+    text = """graph g(%x: float32[1, 96, 7, 7]) {
+        %m = constant float32[96, 96, 1, 1] #wide
+        %k = constant float32[96, 1, 3, 3] #deep
+        %0 = conv(%x, %m) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
+        %1 = conv(%0, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) groups=96
+        %2 = conv(%1, %m) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
+        return %2
+    }"""
+    weights = {"wide": np.ones((96, 96, 1, 1), np.float32), "deep": np.ones((96, 1, 3, 3), np.float32)}
+    found = select_kernels(parse(text, weights), TARGET)
+    choices = [node.choice for node in found.nodes if node.choice and node.choice.name == "conv"]
+    assert [choice.tiling.vectors for choice in choices] == [3, 2]
+
+
 def test_readers_of_one_layout_share_one_reorder():
     found = selected("""graph g(%x: float32[1, 32, 20, 20]) {
         %k = constant float32[32, 32, 3, 3] splat 0.5
