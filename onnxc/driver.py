@@ -63,6 +63,7 @@ from .passes import (
     lift_reshapes,
     merge_movement,
     multiply_pixels,
+    multiply_taps,
     narrow_products,
     narrow_weights,
     pool_channels_last,
@@ -112,6 +113,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         store_wide.store_wide,
         multiply_pixels.multiply_pixels,
         unfold_transposed.unfold_transposed,
+        multiply_taps.multiply_taps,
         told(flatten_windows.flatten_windows),
         repeat_late.repeat_late,
         fold_constants.fold_constants,  # what was widened is constant, too, and what does not meet the batch

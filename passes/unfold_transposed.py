@@ -1,5 +1,5 @@
-"""unfold_transposed: transposed convolutions in groups, of few outputs or of large strides become ordinary
-ones, which fast kernels take.
+"""unfold_transposed: transposed convolutions in groups, of few outputs, of large strides or of open channels
+become ordinary ones, which fast kernels take.
 
 conv(%x, W) transposed groups=g strides=(s, t)   →   %0 = conv(%x, V) groups=g, s t times as many channels
     %0: results between two steps are channels of their own; they move to where they belong, and the padding
@@ -17,6 +17,7 @@ import numpy as np
 
 from ..ir import dims, dtypes, interpret
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, constant_value
+from ..ir.obligations import Shape
 from ..ir.ops import Conv, Op, Pad, Reshape, Slice, Transpose
 from ..ir.regions import everywhere
 
@@ -28,8 +29,8 @@ MOST_PLACES = 64  # between steps for which there is code of their own
 
 @everywhere
 def unfold_transposed(graph: Graph) -> Graph:
-    """graph without transposed convolutions in groups, of few outputs or of large strides, where sizes of
-    weights are known and results are sums."""
+    """graph without transposed convolutions in groups, of few outputs, of large strides or of open channels,
+    where windows are known and results are sums."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         if _is_unfolded(node):
@@ -44,8 +45,10 @@ def _is_unfolded(node: Node) -> bool:
     if not isinstance(op, Conv) or not op.transposed or op.epilogue is not None:
         return False
     w = node.inputs[1]
-    if not dims.is_static((*w.shape, *op.pads)) or set(op.dilations) != {1}:
+    if not dims.is_static((*w.shape[2:], *op.pads)) or set(op.dilations) != {1}:
         return False
+    if not dims.is_static(w.shape):  # no kernel takes these, and products do as ordinary ones (multiply_taps)
+        return True
     if w.constant is None and dims.typical(dims.product(node.inputs[0].shape[2:])) < PIXELS:
         return False
     channels, outputs, *kernel = dims.numbers(w.shape)
@@ -84,7 +87,7 @@ def _unfolded(rewriter: Rewriter, node: Node[Conv]) -> Value:
         return rewriter.add(op, inputs, node.origin)[0]
 
     w = rewriter.of(node.inputs[1])
-    steps = _turning(dims.numbers(w.shape), op, taps)
+    steps = _turning(w.shape, op, taps)
     if w.constant is not None:
         w = _turned(w.constant, steps)
     else:
@@ -101,13 +104,13 @@ def _unfolded(rewriter: Rewriter, node: Node[Conv]) -> Value:
     return rewriter.add(cut, [y], node.origin, [node.outputs[0].name])[0]
 
 
-def _turning(shape: tuple[int, ...], op: Conv, taps: list[int]) -> list[Op]:
+def _turning(shape: Shape, op: Conv, taps: list[int]) -> list[Op]:
     """What moves weights [channels, outputs of a group, kernel...] to [outputs * strides, channels of a
     group, taps...], the last tap first, zeros where a kernel ends before."""
     groups, rank = op.groups, len(taps)
     channels, outputs, *kernel = shape
-    inside, between = channels // groups, dims.number(dims.product(op.strides))
-    idle = [t * s - k for t, s, k in zip(taps, op.strides, kernel, strict=True)]
+    inside, between = dims.floor_divide(channels, groups), dims.product(op.strides)
+    idle = [t * s - k for t, s, k in zip(taps, op.strides, dims.numbers(kernel), strict=True)]
     parts = (groups, inside, outputs, *(n for pair in zip(taps, op.strides, strict=True) for n in pair))
     places, phases = ([3 + 2 * a + more for a in range(rank)] for more in (0, 1))
     last = tuple(n - 1 if a in places else 0 for a, n in enumerate(parts))

@@ -73,6 +73,15 @@ def test_weights_of_the_run_are_not_moved_for_a_few_pixels():
     assert len(unfold_transposed(parse(many)).nodes) > 1
 
 
+@pytest.mark.parametrize("image, weights", [("1, 16, 8, 8", "16, n, 4, 3"), ("2, c, 3, 3", "c, 2, 3, 3")])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_open_channels_are_moved_too(image, weights, groups):
+    attributes = f"strides=(2, 2) pads=(1, 1, 0, 1) groups={groups}"
+    text = convolution((image, weights), attributes, known=False)
+    found = agrees(clean(unfold_transposed), text, tolerance=1e-5, n=3, c=4)
+    assert [n.op.transposed for n in found.nodes if isinstance(n.op, Conv)] == [False]
+
+
 def test_weights_of_unknown_sizes_stay():
     text = convolution(
         ("1, 16, 9, 9", "16, 1, k, 2"), "strides=(2, 2) pads=(0, 0, 0, 0) groups=4", known=False

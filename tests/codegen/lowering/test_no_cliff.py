@@ -10,6 +10,7 @@ from onnxc.driver import optimise
 from onnxc.frontend.importer import import_model
 from onnxc.ir.graph import walk
 from onnxc.ir.ops import Attention, Contract, Conv, Fused, Map, Pool
+from onnxc.ir.text_parser import parse
 from onnxc.target import TARGETS
 
 HEAVY = (Conv, Contract, Pool, Attention, Fused)
@@ -37,6 +38,37 @@ def test_every_common_operator_has_a_fast_kernel_in_every_form_of_storage(operat
         nests = ("global_pool", *(storage.RESIZES if symbolic else ()))  # a sum, and rows found by the run
         assert heavy or operator in nests, target
         assert "loop_nest" not in {node.choice.name for node in heavy}, target
+
+
+OPEN = {  # image, weights, attributes
+    "1x1": ("1, 64, 28, 28", "n, 64, 1, 1", "strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)"),
+    "3x3": ("b, c, h, w", "n, c, 3, 3", "strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)"),
+    "strided": ("1, c, 28, 28", "n, c, 3, 3", "strides=(2, 2) pads=(1, 1, 1, 1) dilations=(1, 1)"),
+    "1d": ("1, 64, 100", "n, 64, 3", "strides=(1,) pads=(2, 2) dilations=(2,)"),
+    "grouped": ("1, 64, 28, 28", "n, 16, 3, 3", "strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) groups=4"),
+    "transposed": (
+        "1, 64, 9, 9",
+        "64, n, 4, 4",
+        "strides=(2, 2) pads=(1, 1, 1, 1) dilations=(1, 1) transposed=true",
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("kind", OPEN)
+def test_convolutions_whose_channels_the_run_tells_are_products_of_matrices(kind, dtype):
+    image, weights, attributes = OPEN[kind]
+    accumulate = "float64" if dtype == "float64" else "float32"
+    graph = parse(f"""graph g(%x: {dtype}[{image}], %w: {dtype}[{weights}]) {{
+        %y = conv(%x, %w) {attributes} accumulate={accumulate}
+        return %y
+    }}""")
+    for target in TARGETS.values():
+        nodes = [n for n in walk(select_kernels(optimise(graph, target), target)) if n.choice is not None]
+        assert not any(isinstance(node.op, Conv) for node in nodes)
+        products = {node.choice.name for node in nodes if isinstance(node.op, Contract)}
+        assert products, target
+        assert "loop_nest" not in products, target
 
 
 @pytest.mark.parametrize(("operator", "form"), LIGHT_FORMS, ids=lambda word: word)

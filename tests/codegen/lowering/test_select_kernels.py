@@ -107,8 +107,8 @@ def test_a_blocked_value_has_the_widest_border_that_a_reader_wants():
 
 
 def test_a_tiling_suits_the_border_with_which_the_result_is_stored():
-    """Rows of seven pixels with a border are tiles of 4 and 3, which keep registers busy for three vectors. As
-    one row of 49 they are tiles of 5 and 4, for two."""
+    """Rows of seven pixels with a border are tiles of 4 and 3, which three vectors keep busy. As one row of
+    49 they are tiles of 5 and 4, of two."""
     text = """graph g(%x: float32[1, 96, 7, 7]) {
         %m = constant float32[96, 96, 1, 1] #wide
         %k = constant float32[96, 1, 3, 3] #deep
