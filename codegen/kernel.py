@@ -117,14 +117,17 @@ class Argument:
 @dataclass(frozen=True)
 class Step:
     """One parallel region: `parts` independent pieces of about `work` nanoseconds in all, cut by shape alone.
-    `scratch` bytes are each thread's own, at least 64. `copies`: the operand that the step only copies to the
-    result; it is left out where the two are the same memory."""
+    `scratch` bytes are each thread's own, at least 64. `unit`: at multiples of so many parts others may take
+    on what a thread has not begun; 0: nowhere, since parts one after the other share what the first computes.
+    `copies`: the operand that the step only copies to the result; it is left out where the two are the same
+    memory."""
 
     text: str
     arguments: tuple[Argument, ...]
     parts: Dimension
     work: Dimension
     scratch: Dimension = 64
+    unit: Dimension = 0
     copies: int | None = None
 
 
@@ -194,8 +197,8 @@ class KernelText(Text[KernelFunction]):
             yield f
             f.statement("ret i32 0")
 
-    def step(self, parts: Dimension, work: Dimension, scratch: Dimension = 64) -> Step:
-        return Step(str(self), tuple(self.arguments), parts, work, scratch)
+    def step(self, parts: Dimension, work: Dimension, scratch: Dimension = 64, unit: Dimension = 0) -> Step:
+        return Step(str(self), tuple(self.arguments), parts, work, scratch, unit)
 
 
 FactT = TypeVar("FactT")

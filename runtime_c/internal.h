@@ -41,9 +41,11 @@ typedef int32_t onnxc_operator(onnxc_context *context, const onnxc_value *in, in
 /* What generated code may call; nodes are indices of the table of node names, -1 for none. */
 typedef struct onnxc_api {
     /* Cuts [0, parts) into one contiguous piece for each thread; serial when `work_ns`, the time of
-     * all parts on one thread, is short. Records the lowest failing part. */
+     * all parts on one thread, is short. Who is through with a long piece takes on what others have not begun
+     * of theirs, from a multiple of `unit` parts on (0: all of a piece stays with its thread). Records the lowest
+     * failing part. */
     int32_t (*parallel)(onnxc_context *context, onnxc_kernel *kernel, const uint64_t *args,
-                        int64_t parts, int64_t work_ns, int32_t node);
+                        int64_t parts, int64_t work_ns, int64_t unit, int32_t node);
     /* Records an error of a node and returns `code`, which must not be 0. */
     int32_t (*fail)(onnxc_context *context, int32_t node, int32_t code, int64_t value);
     /* Memory of at least `bytes` in a slot that the context keeps: it grows at least twofold, keeps
@@ -83,9 +85,14 @@ typedef struct onnxc_slot {
     onnxc_object *object;
 } onnxc_slot;
 
+enum { ONNXC_CHUNKS = 4 }; /* of a piece that threads may share */
+
+/* What a thread has of a parallel region, by chunks: how many are begun, and of those that failed the code, else 0,
+ * and the value. A cache line of its own. */
 typedef struct onnxc_piece {
-    int32_t code;
-    int64_t value;
+    _Alignas(ONNXC_ALIGNMENT) atomic_int begun;
+    int32_t codes[ONNXC_CHUNKS];
+    int64_t values[ONNXC_CHUNKS];
 } onnxc_piece;
 
 enum { ONNXC_ERROR_BYTES = 768 };
@@ -121,7 +128,7 @@ struct onnxc_context {
     onnxc_value *outputs;
     int64_t *output_dims;   /* of outputs in the caller's memory */
     onnxc_object **borrowed; /* objects made of inputs that are sequences */
-    onnxc_piece *pieces;    /* of the parallel region under way: those that failed, else zero */
+    onnxc_piece *pieces;    /* of the parallel region under way */
     int64_t alone_ns;       /* of this run's work that threads could have shared, but for waking them */
     onnxc_pool *pool;
     onnxc_pool *own_pool;

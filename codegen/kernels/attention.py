@@ -249,7 +249,7 @@ class _Attention:
         parts_ = shape.repeats * groups
         rows, begun = shape.repeats * shape.queries, _begun_rows(shape, self.target)
         work = costs.work(self.cost + begun * -1, rows * shape.keys) + costs.work(begun, rows)
-        return single(k.step(parts_, work, self.scratch()["end"]))
+        return single(k.step(parts_, work, self.scratch()["end"], unit=1))
 
     def scratch(self) -> dict[str, int]:
         """Where a thread's own memory holds what, in bytes: packed keys, weights, the factors of a

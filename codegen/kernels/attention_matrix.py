@@ -161,7 +161,7 @@ class _Attention:
                 self.emit_part(f, places_of(f, self.shape, index), group)
             matrix.release(f)
         work = costs.work(self.cost, shape.repeats * shape.queries)
-        return single(k.step(shape.repeats * groups, work, self.scratch()["end"]))
+        return single(k.step(shape.repeats * groups, work, self.scratch()["end"], unit=1))
 
     def highs(self) -> list[int]:
         """How many registers of rows the tiles have."""

@@ -672,7 +672,11 @@ def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:
     emit_tiles(k, plan)
     work = costs.work(cost, plan.out.batch * plan.out.height * plan.out.width)
     scratch = decoded_bytes(plan) if plan.decoded else plan.sums_bytes
-    return single(k.step(plan.out.batch * plan.panels * lines.count, work, scratch), over=plan.over)
+    unit: Dimension = plan.panels if shares_lines(plan, target) else 1
+    if plan.decoded:  # for the lines of a panel, or for a call
+        unit = lines.count if outermost and not plan.kept else 0
+    parts = plan.out.batch * plan.panels * lines.count
+    return single(k.step(parts, work, scratch, unit), over=plan.over)
 
 
 def emit_decoded(f: KernelFunction, plan: ConvPlan, kind: Panels, panel: str) -> None:

@@ -299,7 +299,8 @@ def emit_strips(
                 _block(f, plan, *f.divide(plane, out.blocks), cut.at(f, chunk))
     emit_strip(k, plan, strip)
     work = costs.work(cost, out.batch * out.height * out.width)
-    return single(k.step(out.batch * out.blocks * cut.count, work))
+    unit = out.blocks if shares_lines(out) else 1
+    return single(k.step(out.batch * out.blocks * cut.count, work, unit=unit))
 
 
 def shares_lines(out: Image) -> bool:

@@ -528,7 +528,8 @@ class Gemm:
             rest, group = f.divide(rest, f.size(groups))
             self.emit_part(f, self.places(f, rest), block, group)
         parts_ = p.repeats * blocks * groups
-        return k.step(parts_, costs.work(self.cost + self.packing() * -1, self.multiply_adds()), scratch)
+        work = costs.work(self.cost + self.packing() * -1, self.multiply_adds())
+        return k.step(parts_, work, scratch, unit=1)
 
     def multiply_adds(self) -> Dimension:
         p = expected(self.product)

@@ -317,7 +317,7 @@ class Stored(Gemm):
             self.emit_part(f, self.places(f, rest), block, group)
         before = _rounding(self.target, self.plain, self.block) if self.block else Estimate()
         work = costs.work(self.cost + before * -1, self.multiply_adds())
-        return k.step(p.repeats * blocks * groups, work, scratch)
+        return k.step(p.repeats * blocks * groups, work, scratch, unit=1)
 
     def emit_part(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
         """Panels in turn, each through all tiles of the block."""

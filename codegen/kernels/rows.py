@@ -195,7 +195,7 @@ class _Kernel:
             self._block(f, blocks, block)
         count = dims.product(self.outer)
         work = costs.work(cost, count)
-        return k.step(blocks.parts, work, self.kept_places()[1])
+        return k.step(blocks.parts, work, self.kept_places()[1], unit=1)
 
     def _block(self, f: KernelFunction, blocks: Blocks, block: Block) -> None:
         if not block.extents:

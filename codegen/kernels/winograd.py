@@ -434,7 +434,10 @@ def emit_plan(plan: WinogradPlan) -> Code:
         emit_join(k, plan, kind)
     parts = plan.out.batch * plan.groups.count * plan.parted * plan.bands
     work = costs.work(plan.cost, plan.out.batch * plan.pieces)
-    return single(k.step(parts, work, scratch), over=plan.epilogue.over)
+    unit = (
+        0 if plan.kept else plan.parted * plan.bands
+    )  # data is transformed for a group, and kept U for a call
+    return single(k.step(parts, work, scratch, unit), over=plan.epilogue.over)
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,7 @@ class RunFunction(Regions):
             "ptr %words",
             f"i64 {self._parts(step.parts, node)}",
             f"i64 {self.dimension(step.work)}",
+            f"i64 {self.dimension(step.unit)}",
             f"i32 {index}",
         )
         self.leave_if_failed(status)

@@ -70,9 +70,9 @@ ONNXC_HIDDEN int32_t JOIN(PREFIX, run)(onnxc_context *context, const onnxc_value
     if (y == 0) return 1;
     uint64_t first[] = {(uint64_t)scaled, (uint64_t)inputs[0].data, (uint64_t)context->weights,
                         (uint64_t)n, (uint64_t)fail_at};
-    if (api->parallel(context, multiply, first, parts, work, 0)) return 1;
+    if (api->parallel(context, multiply, first, parts, work, 1, 0)) return 1;
     uint64_t second[] = {(uint64_t)sum, (uint64_t)scaled, (uint64_t)inputs[1].data, (uint64_t)n};
-    if (api->parallel(context, add, second, parts, work, 1)) return 1;
+    if (api->parallel(context, add, second, parts, work, 1, 1)) return 1;
     uint64_t third[] = {(uint64_t)y, (uint64_t)sum, (uint64_t)n};
-    return api->parallel(context, store, third, parts, work, 2);
+    return api->parallel(context, store, third, parts, work, 1, 2);
 }

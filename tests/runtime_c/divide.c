@@ -31,5 +31,5 @@ ONNXC_HIDDEN int32_t JOIN(PREFIX, run)(onnxc_context *context, const onnxc_value
     void *y = context->api->output(context, outputs, 0, 2, dims);
     if (y == 0) return 1;
     uint64_t args[] = {(uint64_t)y, (uint64_t)inputs[0].data, (uint64_t)inputs[1].data};
-    return context->api->parallel(context, divide, args, 6, 100, 0);
+    return context->api->parallel(context, divide, args, 6, 100, 1, 0);
 }

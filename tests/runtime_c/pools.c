@@ -38,7 +38,8 @@ static void prepare(onnxc_context *context) {
     context->lowered = &lowered;
     context->pool = pool;
     context->threads = threads;
-    context->pieces = calloc((size_t)threads, sizeof(onnxc_piece));
+    context->pieces = aligned_alloc(ONNXC_ALIGNMENT, (size_t)threads * sizeof(onnxc_piece));
+    memset(context->pieces, 0, (size_t)threads * sizeof(onnxc_piece));
     context->scratch = aligned_alloc(ONNXC_ALIGNMENT, (size_t)threads * ONNXC_ALIGNMENT);
     context->scratch_stride = ONNXC_ALIGNMENT;
 }
@@ -58,7 +59,7 @@ static void *caller(void *failed) {
         int64_t fail_at = round % 7 == 0 ? random / 256 % PARTS : PARTS;
         const uint64_t args[] = {(uint64_t)counts, (uint64_t)fail_at};
         if (round % 50 == 0) usleep(1000);
-        int32_t code = onnxc_parallel(&context, count, args, parts, (int64_t)1 << 30, 0);
+        int32_t code = onnxc_parallel(&context, count, args, parts, (int64_t)1 << 30, random / 16 % 4, 0);
         bool fails = fail_at < parts, wrong = (code != 0) != fails;
         char told[64];
         snprintf(told, sizeof told, "index %lld is", (long long)fail_at);
@@ -76,7 +77,7 @@ static int started(int steps, int64_t work_ns) {
     onnxc_context context;
     ONNXC_SYMBOL(pool_create)(threads, &pool);
     prepare(&context);
-    for (int i = 0; i < steps; i++) onnxc_parallel(&context, count, args, PARTS, work_ns, 0);
+    for (int i = 0; i < steps; i++) onnxc_parallel(&context, count, args, PARTS, work_ns, 1, 0);
     int found = ((onnxc_threads *)pool)->started;
     ONNXC_SYMBOL(pool_destroy)(pool);
     release(&context);
@@ -89,9 +90,9 @@ static void end_after_what_was_taken_back(void) {
     onnxc_context context;
     ONNXC_SYMBOL(pool_create)(threads, &pool);
     prepare(&context);
-    onnxc_parallel(&context, count, args, PARTS, (int64_t)1 << 30, 0);
+    onnxc_parallel(&context, count, args, PARTS, (int64_t)1 << 30, 1, 0);
     usleep(ONNXC_SPIN_NS / 1000 + LATE_US / 2);
-    onnxc_parallel(&context, count, args, PARTS, (int64_t)1 << 30, 0);
+    onnxc_parallel(&context, count, args, PARTS, (int64_t)1 << 30, 1, 0);
     usleep(2 * LATE_US);
     ONNXC_SYMBOL(pool_destroy)(pool);
     release(&context);
