@@ -304,14 +304,17 @@ def _sliding(member: Member, tiling: Bands, target: Target, x: Image, out: Image
         whole = replace(x, height=node.inputs[0].shape[2]), replace(out, height=height)
         return pool.plan_of(offered(pooling_of(node), node), *whole, tiling.rows)
     even = isinstance(height, int) and tiling.rows % tiling.slide.rows == 0
+    lanes = offered(depthwise.lanes_of(node, out.block), node)
+    by_lines = tiling.slide.by_lines or (not even and depthwise.goes_by_lines(win, lanes))
     return DepthwisePlan(
         x,
         out,
         win,
         Epilogue(node, out.block, apart),
-        offered(depthwise.lanes_of(node, out.block), node),
+        lanes,
         tiling.slide.rows if even else 1,
-        depthwise.widths_of(target, win.taps, out.width),
+        depthwise.widths_of(target, win.taps, out.width, by_lines),
+        by_lines=by_lines,
         apart=apart,
     )
 

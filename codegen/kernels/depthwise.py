@@ -3,7 +3,9 @@
     a window slides along `rows` output rows at once, so that every input pixel is loaded once a strip and
     only the outputs whose window covers it are open; a vector is a block of output channels
 A lane needs the input channels of its own group. Depthwise, that is the same lane; else the vector
-is permuted once for each channel of a group. Weights stay in registers where all taps fit.
+is permuted once for each channel of a group. Weights stay in registers where all taps fit. Where the few
+open sums would wait for each other, windows go through a row line by line: all sums of a tile are open then,
+and registers hold the weights of a line.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, offered, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, nearest, offered, single
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
 from ..tiles.blocked import (
     Image,
@@ -57,6 +59,8 @@ MOST_TAPS, MOST_PRODUCTS = (
     128,
 )  # of one output element, which are unrolled; of groups of several channels
 FREE = 4  # registers for the epilogue, where weights stay in the others
+COLUMNS, FEWER = 8, 4  # of a tile, and of one that goes column by column through more taps than SHORT
+SHORT = 25
 
 
 @dataclass(frozen=True)
@@ -84,13 +88,15 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Tiling:
-    """`rows` output rows of a strip."""
+    """`rows` output rows of a strip; `by_lines`: of a tile's columns all sums are open."""
 
     rows: int
+    by_lines: bool = False
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
-    """One, for groups that divide a block of output channels and read no more than a block."""
+    """Strips that are about as fast, for groups that divide a block of output channels and read no more than
+    a block."""
     if not (is_plain(node) or _is_narrow(node)) or node.op.transposed or node.op.groups == 1:
         return
     x = node.inputs[0].tensor
@@ -101,13 +107,15 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
         return
     if not unrolls(win, lanes):
         return
-    yield Offer(
-        _estimate(node, target, win, lanes) + packing_estimate(node, target),
-        Tiling(_rows(node, target, win, lanes)),
-        (halo_layout(win.halo, block, rank), None, *operands),
-        without_halo(block, rank),
-        (1, *packed_operands(node)),
-    )
+    found = ((_estimate(node, target, win, lanes, t), t) for t in _tilings(node, target, win, lanes))
+    for cost, tiling in nearest(found):
+        yield Offer(
+            cost + packing_estimate(node, target),
+            tiling,
+            (halo_layout(win.halo, block, rank), None, *operands),
+            without_halo(block, rank),
+            (1, *packed_operands(node)),
+        )
 
 
 def unrolls(win: Window, lanes: Lanes) -> bool:
@@ -131,51 +139,65 @@ def lanes_of(node: Node[Conv], block: int) -> Lanes | None:
     return lanes if block % made == 0 and block % lanes.span == 0 else None
 
 
-def _rows(node: Node[Conv], target: Target, win: Window, lanes: Lanes) -> int:
-    """Output rows of a strip: two share what they read, where no strip is left with one and weights do not
-    leave registers for it."""
+def _tilings(node: Node[Conv], target: Target, win: Window, lanes: Lanes) -> Iterator[Tiling]:
+    """Strips of two rows, which share what they read, where no strip is left with one and weights do not
+    leave registers for it, else of one; and of one row line by line."""
     height, sums = plane_axes(node.outputs[0].shape[2:], 1)[0], node.op.accumulate
-    one, two = (_resident(target, win, lanes, rows, sums) for rows in (1, 2))
-    return 2 if isinstance(height, int) and height % 2 == 0 and two >= one else 1
+    one, two = (_resident(target, win, lanes, open_sums(win, rows), sums) for rows in (1, 2))
+    yield Tiling(2 if isinstance(height, int) and height % 2 == 0 and two >= one else 1)
+    if goes_by_lines(win, lanes):
+        yield Tiling(1, by_lines=True)
 
 
-def _resident(target: Target, win: Window, lanes: Lanes, rows: int, sums: str) -> bool:
-    """Whether all weights stay in registers, with the sums that are open and a pixel of a group."""
-    open_ = rows * -(-win.extent[1] // win.strides[1])
-    vectors = win.taps * lanes.inside + open_ + lanes.inside
-    return vectors * target.registers(sums, lanes.block) + FREE < target.vector_registers
+def goes_by_lines(win: Window, lanes: Lanes) -> bool:
+    """Whether sums may be made line by line of the window: there are several, and weights are no more than
+    its taps."""
+    return lanes.plain and win.kernel[0] > 1
 
 
-def widths_of(target: Target, products: int, width: Dimension) -> tuple[int, ...]:
+def open_sums(win: Window, rows: int) -> int:
+    """Of a strip whose window goes through it column by column."""
+    return rows * -(-win.extent[1] // win.strides[1])
+
+
+def _resident(target: Target, win: Window, lanes: Lanes, sums: int, dtype: str) -> bool:
+    """Whether all weights stay in registers, with so many open sums and a pixel of a group."""
+    vectors = win.taps * lanes.inside + sums + lanes.inside
+    return vectors * target.registers(dtype, lanes.block) + FREE < target.vector_registers
+
+
+def widths_of(target: Target, products: int, width: Dimension, by_lines: bool = False) -> tuple[int, ...]:
     """Outputs along a row that one iteration computes; code grows with them and with the products.
     Where arithmetic does not read memory LLVM loads all inputs of an iteration first, so that many
     would be spilled."""
-    most = 8 if products <= 25 else 4
+    most = COLUMNS if by_lines or products <= SHORT else FEWER
     most = most if target.memory_operands else max(1, most // 2)
     if isinstance(width, int):
         return (equal_width(width, most),)
     return tuple(w for w in (8, 4, 2, 1) if w <= most)
 
 
-def _estimate(node: Node[Conv], target: Target, win: Window, lanes: Lanes) -> Estimate:
+def _estimate(node: Node[Conv], target: Target, win: Window, lanes: Lanes, tiling: Tiling) -> Estimate:
     """The tiles of all strips, the epilogue, and moving everything once."""
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
     products, (height, width) = win.taps * lanes.inside, plane_axes(out.shape[2:], 1)
-    rows, columns = _rows(node, target, win, lanes), widths_of(target, products, width)[0]
+    rows, columns = tiling.rows, widths_of(target, products, width, tiling.by_lines)[0]
     blocks = dims.typical(out.shape[0]) * -(-dims.number(out.shape[1]) // lanes.block)
     strips = blocks * -(-dims.typical(height) // rows)
     tiles = strips * -(-dims.typical(width) // columns)
     span = [(n - 1) * stride + extent for n, stride, extent in zip((rows, columns), win.strides, win.extent)]
-    resident = _resident(target, win, lanes, rows, node.op.accumulate)
-    weights = 0 if resident else rows * columns * products  # read each time
+    open_ = rows * columns if tiling.by_lines else min(rows * columns, open_sums(win, rows))
+    resident = _resident(target, win, lanes, open_, node.op.accumulate)
+    read = products if tiling.by_lines else rows * columns * products
+    weights = 0 if resident else read  # each time
     shuffles = 0 if lanes.plain else span[0] * span[1] * lanes.inside
     sums = node.op.accumulate
     registers = target.registers(sums, lanes.block)
     converted = 0 if x.dtype == sums else span[0] * span[1]
     others, loads = rows * columns + shuffles + converted, span[0] * span[1] + weights
-    time = costs.step_time(
-        target, rows * columns * products * registers, loads * registers, others=others * registers
-    )
+    adds = rows * columns * products
+    time = costs.step_time(target, adds * registers, loads * registers, others=others * registers)
+    time = max(time, adds / open_ * target.facts.latency)  # sums wait for each other
     found = Estimate(compute=time * tiles) + costs.overhead(target, costs.DEPTHWISE_TILE * tiles)
     found += costs.stored(target, dims.number(node.inputs[1].tensor.nbytes))
     found += costs.epilogue(target, node, sums)
@@ -210,6 +232,7 @@ class DepthwisePlan:
     lanes: Lanes
     rows: int
     widths: tuple[int, ...]
+    by_lines: bool = field(default=False, kw_only=True)
     apart: int = field(default=0, kw_only=True)  # how far a group's operands are from those of this member
 
     @property
@@ -256,9 +279,9 @@ def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
     x, out, win = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor), window(node)
     lanes = offered(lanes_of(node, out.block), node)
     x, out, win, epilogue = oriented(x, out, win, Epilogue(node, out.block))
-    rows = strip_rows(out, choice.tiling.rows)
-    widths = widths_of(target, win.taps * lanes.inside, out.width)
-    plan = DepthwisePlan(x, out, win, epilogue, lanes, rows, widths)
+    rows, by_lines = strip_rows(out, choice.tiling.rows), choice.tiling.by_lines and win.kernel[0] > 1
+    widths = widths_of(target, win.taps * lanes.inside, out.width, by_lines)
+    plan = DepthwisePlan(x, out, win, epilogue, lanes, rows, widths, by_lines=by_lines)
     code = emit_strips(plan, target, choice.cost, FloatStrip)
     return packed_by_run(node, code, target, plan.weight_bytes, [plan.run_panels])
 
@@ -383,6 +406,7 @@ class FloatStrip:
         win, x, out = plan.window, plan.x, plan.out
         element = scalar_type(self.dtype)
         self.kind, self.source = vector_type(element, out.block), vector_type(element, plan.lanes.span)
+        self.loaded: dict[int, str] = {}  # weights of a tile, where all its columns read them
         self.weights = [self.weight(p) for p in range(plan.products)] if self.resident() else None
         self.initial = plan.epilogue.start(f, 1)[0]
         self.finish = {w: Finish(plan.epilogue, f, out, 1, (plan.rows, w)) for w in plan.widths}
@@ -391,8 +415,9 @@ class FloatStrip:
 
     def resident(self) -> bool:
         """Whether weights stay in registers."""
-        plan = self.plan
-        return _resident(self.f.target, plan.window, plan.lanes, plan.rows, self.dtype)
+        plan, win = self.plan, self.plan.window
+        sums = plan.widths[0] if plan.by_lines else open_sums(win, plan.rows)
+        return _resident(self.f.target, win, plan.lanes, sums, self.dtype)
 
     def weight(self, product: int) -> str:
         return self.f.load(self.kind, self.f.offset("%b", product * self.size), min(64, self.size))
@@ -406,7 +431,8 @@ class FloatStrip:
         def done(y: int, x: int, state: str) -> None:
             finished.put(state, 0, y, f.add(column, x))
 
-        slide(win, plan.rows, width, partial(self.load, at), self.combine, done)
+        self.loaded.clear()
+        slide(win, plan.rows, width, partial(self.load, at), self.combine, done, by_lines=plan.by_lines)
         if not finished.by_lines:
             finished.rework((0, plan.rows), (column, f.add(column, width)))
 
@@ -430,7 +456,9 @@ class FloatStrip:
         state = self.initial if state is None else state
         first = (ky * plan.window.kernel[1] + kx) * plan.lanes.inside
         for p, value in enumerate(values, first):
-            tap = self.weights[p] if self.weights else self.weight(p)
+            tap = self.weights[p] if self.weights else self.loaded.get(p) or self.weight(p)
+            if plan.by_lines:
+                self.loaded[p] = tap
             state = fused(f, self.dtype, plan.out.block, value, tap, state)
         return state
 

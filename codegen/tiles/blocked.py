@@ -507,11 +507,12 @@ def slide(
     combine: Callable[[str | None, LoadedT, int, int], str],
     done: Callable[[int, int, str], None],
     begun: Mapping[tuple[int, int], str] | None = None,
+    by_lines: bool = False,
 ) -> None:
     """Moves a window over rows x columns outputs, reading every input once, column by column:
     `load(iy, ix)` reads, `combine(state, value, ky, kx)` adds a tap to an output's state (None: the
     first), `done(y, x, state)` stores it. Few states are open at a time: those of the outputs whose
-    window covers the column, but those that are `begun` all the time."""
+    window covers the column, but those that are `begun` all the time. Line by line all are open."""
     (height, width), (sy, sx), (dy, dx) = window.kernel, window.strides, window.dilations
     outputs = list(product(range(rows), range(columns)))
     reads: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
@@ -519,7 +520,7 @@ def slide(
         reads.setdefault((x * sx + kx * dx, y * sy + ky * dy), []).append((y, x, ky, kx))
     open_ = dict(begun or {})
     left = dict.fromkeys(outputs, window.taps)
-    for ix, iy in sorted(reads):
+    for ix, iy in sorted(reads, key=lambda read: read[::-1] if by_lines else read):
         value = load(iy, ix)
         for y, x, ky, kx in reads[ix, iy]:
             open_[y, x] = combine(open_.get((y, x)), value, ky, kx)

@@ -21,7 +21,7 @@ from onnxc.codegen.kernels import conv_bands
 from onnxc.ir.expr import input_
 from onnxc.ir.graph import Graph, TensorType, Value, make_node
 from onnxc.ir.ops import Fused
-from onnxc.target import LEVELS
+from onnxc.target import TARGETS as FAMILIES
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
@@ -206,12 +206,12 @@ def test_symbolic_images(target, size, high):
             check(case, conv_bands, target)
 
 
-@pytest.mark.parametrize("width, parts", [(14, 6), (3, 2)])
-def test_parts_are_strips_unless_these_are_narrower_than_tiles(width, parts, high):
+@pytest.mark.parametrize("target, width, parts", [("x86-64-v4", 14, 12), ("znver4", 14, 6), ("znver4", 3, 2)])
+def test_parts_are_strips_unless_these_are_narrower_than_tiles(target, width, parts, high):
     high(6)
     case = group((1, 16, 12, width), 16, out=32, expand=False, pads=1)
-    node, (choice, *_) = choices(case, conv_bands, LEVELS["x86-64-v4"])
-    assert choice.kernel.emit(laid_out(node, choice), choice, LEVELS["x86-64-v4"]).steps[0].parts == parts
+    node, (choice, *_) = choices(case, conv_bands, FAMILIES[target])
+    assert choice.kernel.emit(laid_out(node, choice), choice, FAMILIES[target]).steps[0].parts == parts
 
 
 @TARGETS

@@ -7,6 +7,7 @@ from support.blocked_cases import check, convolution, random, relu_of_bias, symb
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import depthwise
 from onnxc.ir.expr import input_, sigmoid
+from onnxc.target import TARGETS as FAMILIES
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
@@ -25,7 +26,7 @@ def test_any_number_of_channels(target, channels):
 @pytest.mark.parametrize("kernel", [(3, 3), (5, 5), (7, 7), (1, 3), (4, 1), (2, 6)])
 @pytest.mark.parametrize("strides", [1, 2, (3, 1)])
 def test_any_kernel_and_stride(target, kernel, strides):
-    check(case((12, 17), kernel, strides=strides, pads=2), depthwise, target, output_halo=1)
+    check(case((12, 17), kernel, strides=strides, pads=2), depthwise, target, output_halo=1, every=True)
 
 
 @TARGETS
@@ -35,14 +36,16 @@ def test_large_windows(target):
 
 @TARGETS
 def test_dilations(target):
-    check(case((12, 17), (3, 3), dilations=2, pads=2), depthwise, target)
-    check(case((12, 17), (3, 5), dilations=(1, 3), strides=2, pads=(1, 6, 1, 6)), depthwise, target)
+    check(case((12, 17), (3, 3), dilations=2, pads=2), depthwise, target, every=True)
+    check(
+        case((12, 17), (3, 5), dilations=(1, 3), strides=2, pads=(1, 6, 1, 6)), depthwise, target, every=True
+    )
 
 
 @TARGETS
 @pytest.mark.parametrize("size", [(1, 1), (2, 1), (1, 9), (3, 3), (7, 7), (8, 30), (33, 2)])
 def test_images_of_any_size(target, size):
-    check(case(size, (3, 3), pads=1), depthwise, target, wider=1)
+    check(case(size, (3, 3), pads=1), depthwise, target, wider=1, every=True)
 
 
 @TARGETS
@@ -109,6 +112,20 @@ def test_groups_of_few_channels(target, channels):
             check(case_, depthwise, target, output_halo=1)
         else:
             assert not choices_of(depthwise, case_.node(), target)
+
+
+@pytest.mark.parametrize(
+    "target, size, tiling",
+    [  # eight multiply-adds are under way at a time in one processor, four in the other
+        ("x86-64-v3", (13, 14), (1, True)),
+        ("x86-64-v3", (14, 14), (1, True)),
+        ("znver4", (13, 14), (1, True)),
+        ("znver4", (14, 14), (2, False)),
+    ],
+)
+def test_windows_go_line_by_line_where_few_open_sums_would_wait_for_each_other(target, size, tiling):
+    found = choices_of(depthwise, case(size, (3, 3), pads=1).node(), FAMILIES[target])[0].tiling
+    assert (found.rows, found.by_lines) == tiling
 
 
 def test_windows_too_large_to_unroll_are_left_to_others():
