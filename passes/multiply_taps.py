@@ -57,7 +57,7 @@ def _multiplied(rewriter: Rewriter, node: Node[Conv]) -> Value:
     x, w = (rewriter.of(value) for value in node.inputs)
     window, places = dims.numbers(w.shape[2:]), out.shape[2:]
     groups = (op.groups,) if op.groups > 1 else ()
-    columns, depth = dims.floor_divide(w.shape[0], op.groups), w.shape[1]
+    columns, depth = (dims.floor_divide(channels, op.groups) for channels in (w.shape[0], x.shape[1]))
     axes, g = "hwdef"[: len(window)], "g" * len(groups)
     labels = f"n{g}c{axes}", f"{g}oc", f"n{g}o{axes}"
     added = expr.input_(0, op.accumulate) + expr.input_(1, op.accumulate)
@@ -69,9 +69,10 @@ def _multiplied(rewriter: Rewriter, node: Node[Conv]) -> Value:
     for tap in product(*map(range, window)):
         first = (0, 0, *(k * d for k, d in zip(tap, op.dilations, strict=True)))
         pixels = add(Slice(first, (*x.shape[:2], *places), (1, 1, *op.strides)), padded)
-        pixels = add(Reshape((x.shape[0], *groups, depth, *places)), pixels)
+        if groups:
+            pixels = add(Reshape((x.shape[0], *groups, depth, *places)), pixels)
         weights = add(Slice((0, 0, *tap), (*w.shape[:2], *(1 for _ in window)), (1,) * w.rank), w)
-        weights = add(Reshape((*groups, columns, depth)), weights)
+        weights = add(Reshape((*groups, columns, w.shape[1])), weights)
         step = Contract(*labels, op.accumulate, epilogue=added if sums else None, exact=op.exact)
         sums = [add(step, pixels, weights, *sums)]
     return rewriter.add(Reshape(out.shape), sums, node.origin, [out.name])[0]

@@ -22,11 +22,10 @@ def test_a_window_of_one_tap_is_one_product():
         convolution("b, 8, 5, 6", "n, 8, 1, 1", PLAIN),
         """graph g(%x: float32[b, 8, 5, 6], %w: float32[n, 8, 1, 1]) {
             %0 = slice(%x) starts=(0, 0, 0, 0) sizes=(b, 8, 5, 6) steps=(1, 1, 1, 1)
-            %1 = reshape(%0) shape=(b, 8, 5, 6)
-            %2 = slice(%w) starts=(0, 0, 0, 0) sizes=(n, 8, 1, 1) steps=(1, 1, 1, 1)
-            %3 = reshape(%2) shape=(n, 8)
-            %4 = contract(%1, %3) lhs=nchw rhs=oc out=nohw accumulate=float32
-            %y = reshape(%4) shape=(b, n, 5, 6)
+            %1 = slice(%w) starts=(0, 0, 0, 0) sizes=(n, 8, 1, 1) steps=(1, 1, 1, 1)
+            %2 = reshape(%1) shape=(n, 8)
+            %3 = contract(%0, %2) lhs=nchw rhs=oc out=nohw accumulate=float32
+            %y = reshape(%3) shape=(b, n, 5, 6)
             return %y
         }""",
     )
