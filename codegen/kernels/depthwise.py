@@ -150,8 +150,8 @@ def _tilings(node: Node[Conv], target: Target, win: Window, lanes: Lanes) -> Ite
 
 
 def goes_by_lines(win: Window, lanes: Lanes) -> bool:
-    """Whether sums may be made line by line of the window: there are several, and weights are no more than
-    its taps."""
+    """Whether sums may be made line by line of the window: it has several, and lanes read channels of their
+    own."""
     return lanes.plain and win.kernel[0] > 1
 
 
@@ -279,7 +279,7 @@ def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
     x, out, win = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor), window(node)
     lanes = offered(lanes_of(node, out.block), node)
     x, out, win, epilogue = oriented(x, out, win, Epilogue(node, out.block))
-    rows, by_lines = strip_rows(out, choice.tiling.rows), choice.tiling.by_lines and win.kernel[0] > 1
+    rows, by_lines = strip_rows(out, choice.tiling.rows), choice.tiling.by_lines and goes_by_lines(win, lanes)
     widths = widths_of(target, win.taps * lanes.inside, out.width, by_lines)
     plan = DepthwisePlan(x, out, win, epilogue, lanes, rows, widths, by_lines=by_lines)
     code = emit_strips(plan, target, choice.cost, FloatStrip)

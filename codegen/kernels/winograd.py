@@ -434,9 +434,7 @@ def emit_plan(plan: WinogradPlan) -> Code:
         emit_join(k, plan, kind)
     parts = plan.out.batch * plan.groups.count * plan.parted * plan.bands
     work = costs.work(plan.cost, plan.out.batch * plan.pieces)
-    unit = (
-        0 if plan.kept else plan.parted * plan.bands
-    )  # data is transformed for a group, and kept U for a call
+    unit = 0 if plan.kept else plan.parted * plan.bands  # V is for a group, U that is kept for a call
     return single(k.step(parts, work, scratch, unit), over=plan.epilogue.over)
 
 
