@@ -182,6 +182,11 @@ class Target:
             return replace(wider, group=min(wider.group, 2), widened=None)
         return replace(wider, lhs=lhs, rhs=rhs) if {lhs, rhs} <= {"uint8", "int8"} else None
 
+    @property
+    def with_pairs(self) -> Target:
+        """This target, of whose dot products is that of pairs."""
+        return self if self.pairs is None else replace(self, dots=(*self.dots, self.pairs))
+
     def matrix(self, lhs: str, rhs: str, accumulate: str) -> Matrix | None:
         """The instruction for sums of such products of small matrices."""
         wanted = (lhs, rhs, accumulate)

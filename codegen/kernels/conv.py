@@ -62,6 +62,7 @@ from ..tiles.panels import (
     in_panels,
     panel_tilings,
     panels_of,
+    starts,
     widest,
 )
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
@@ -246,8 +247,7 @@ def packed_panels(weights: Constant, choice: Choice[PanelTiling], input_block: i
         found = []
         for p in kinds:
             rows = weights.array[p.block * choice.block :][: p.count * p.width]
-            idle = [(0, 0), (0, -inside[0] % p.abreast), *[(0, 0)] * (rows.ndim - 2)]
-            found.append(in_panels(by_depth(np.pad(rows, idle), input_block), [p]))
+            found.append(in_panels(by_depth(rows, input_block, p.abreast), [p]))
         return np.concatenate(found)
 
     return Constant(weights.dtype, (size,), make)
@@ -264,12 +264,8 @@ def packed_groups(
     size = sum(p.count * p.width for p in kinds) * (column + dtypes.itemsize(node.op.accumulate))
 
     def make() -> np.ndarray:
-        array = weights.array
-        idle = [(0, 0), (0, -array.shape[1] % group), *[(0, 0)] * (array.ndim - 2)]
-        start = np.zeros(len(array), dtypes.numpy_dtype(node.op.accumulate))
-        if zero:
-            start = array.sum(axis=tuple(range(1, array.ndim)), dtype=np.int32) * np.int32(-zero)
-        return in_dot_panels(by_depth(np.pad(array, idle), input_block), kinds, group, start, tiling.stored)
+        start = starts(weights.array, zero, node.op.accumulate)
+        return in_dot_panels(by_depth(weights.array, input_block, group), kinds, group, start, tiling.stored)
 
     return Constant("uint8", (size,), make)
 
@@ -628,7 +624,11 @@ def decoded_bytes(plan: ConvPlan) -> int:
 
 
 def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
-    plan = plan_of(node, target, choice.tiling)
+    return code_of(node, plan_of(node, target, choice.tiling), choice, target)
+
+
+def code_of(node: Node[Conv], plan: ConvPlan, choice: Choice[PanelTiling], target: Target) -> Code:
+    """The code of a plan for a node, whose pixels are brought together before where the tiling says so."""
     code = emit_plan(plan, target, choice.cost)
     code = packed_by_run(node, code, target, plan.weight_bytes, [plan.run_panels])
     if not choice.tiling.gathered:

@@ -158,8 +158,11 @@ def panel_tilings(
 # Weights ------------------------------------------------------------------------------------------
 
 
-def by_depth(weights: np.ndarray, block: int) -> np.ndarray:
-    """[O, C, taps...] → [O, (C / block, taps, block) and then (taps, what is left of C)]"""
+def by_depth(weights: np.ndarray, block: int, group: int = 1) -> np.ndarray:
+    """[O, C, taps...] → [O, (C / block, taps, block) and then (taps, what is left of C)], C filled up with
+    zeros to whole groups."""
+    idle = -weights.shape[1] % group
+    weights = np.pad(weights, [(0, 0), (0, idle), *[(0, 0)] * (weights.ndim - 2)])
     outputs, channels = weights.shape[:2]
     taps = weights.reshape(outputs, channels, -1)
     whole = channels - channels % block
@@ -187,6 +190,14 @@ def in_dot_panels(
         groups = part.reshape(len(part), -1, group).swapaxes(0, 1)
         parts += [bytes_of(first), bytes_of(in_groups(groups, wide, stored))]
     return np.concatenate(parts)
+
+
+def starts(weights: np.ndarray, zero: int, dtype: str) -> np.ndarray:
+    """What sums of each output channel start from, [O]: less what a zero point adds to them."""
+    if not zero:
+        return np.zeros(len(weights), dtypes.numpy_dtype(dtype))
+    totals = weights.sum(axis=tuple(range(1, weights.ndim)), dtype=np.int32)
+    return np.asarray(totals * np.int32(-zero))
 
 
 def in_groups(groups: np.ndarray, lanes: int, stored: str | None) -> np.ndarray:

@@ -90,12 +90,12 @@ def version_range(domain: str) -> tuple[int, int] | None:
 
 @cache
 def first_version(domain: str, op_type: str) -> int | None:
-    """The operator set in which an operator first appeared."""
+    """The operator set in which an operator first appeared, but for versions that were deprecated at once."""
     return min(
         (
             schema.since_version
             for schema in onnx.defs.get_all_schemas_with_history()
-            if (schema.domain, schema.name) == (domain, op_type)
+            if (schema.domain, schema.name) == (domain, op_type) and not schema.deprecated
         ),
         default=None,
     )

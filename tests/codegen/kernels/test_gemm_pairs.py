@@ -8,7 +8,7 @@ from support.guarded import guarded
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import gemm_pairs
-from onnxc.codegen.kernels.gemm_pairs import Excess
+from onnxc.codegen.tiles.pair_sums import Excess
 from onnxc.ir import dims, expr
 from onnxc.ir.graph import Constant, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
@@ -116,13 +116,13 @@ def test_tiles_keep_their_sums_in_registers(target):
 
 @pytest.mark.parametrize("depth", [4, 5, 6, 7, 8, 70])
 def test_what_pairs_cannot_hold_is_beyond_them(depth):
-    weights = np.random.default_rng(depth).choice(np.array([-128, -90, 0, 90, 127], np.int8), (depth, 9))
-    excess = Excess(weights)
-    beyond = excess.beyond.reshape(-1, 2, 9).astype(int)
-    kept = np.zeros(excess.beyond.shape, int)
-    kept[:depth] = excess.kept
-    np.testing.assert_array_equal(kept[:depth] + excess.beyond[:depth], weights)
-    pairs = kept.reshape(-1, 2, 9)
-    assert np.maximum(pairs, 0).sum(axis=1).max() <= 128
-    assert np.minimum(pairs, 0).sum(axis=1).min() >= -128
-    assert not excess.beyond[depth:].any() and ((beyond != 0).sum(axis=1) <= 1).all()
+    weights = np.random.default_rng(depth).choice(np.array([-128, -90, 0, 90, 127], np.int8), (9, depth))
+    excess, beyond = Excess(weights), np.zeros((9, depth + depth % 2), int)
+    beyond[excess.results, excess.terms] = excess.over
+    kept = np.zeros(beyond.shape, int)
+    kept[:, :depth] = excess.kept
+    np.testing.assert_array_equal((kept + beyond)[:, :depth], weights)
+    pairs = kept.reshape(9, -1, 2)
+    assert np.maximum(pairs, 0).sum(axis=2).max() <= 128
+    assert np.minimum(pairs, 0).sum(axis=2).min() >= -128
+    assert not beyond[:, depth:].any() and ((beyond.reshape(9, -1, 2) != 0).sum(axis=2) <= 1).all()
