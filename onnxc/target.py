@@ -111,6 +111,16 @@ class Lookup:
 
 
 @dataclass(frozen=True)
+class Narrowing:
+    """Instructions that make one vector of two, of elements half as wide, and saturate: LLVM's intrinsics for
+    int32 to int16, and for int16 to bytes of either kind. Each 128 bits take those of both vectors."""
+
+    int16: str
+    int8: str
+    uint8: str
+
+
+@dataclass(frozen=True)
 class Target:
     """A processor family: LLVM's names for it and the facts that tilings follow."""
 
@@ -138,6 +148,7 @@ class Target:
     widening: Dot | None = None  # what multiplies bytes for which there is no dot product
     pairs: Dot | None = None  # what does so where no sum of two products leaves 16 bits
     matrices: tuple[Matrix, ...] = ()
+    narrowing: Narrowing | None = None
     level: str = ""  # the name of its level, where it is none itself
     extensions: tuple[str, ...] = ()  # features beyond the level's, in LLVM's names, which are the runtime's
 
@@ -215,6 +226,11 @@ _X86_64 = partial(Target, triple="x86_64-unknown-linux-gnu", memory_operands=Tru
 _WIDENING = partial(Dot, "int16", "int16", "int32", widened="int16", adds=False)
 _PAIRS = partial(Dot, "uint8", "int8", "int32", 4, adds=False)
 
+
+def _narrowing(name: str) -> Narrowing:
+    return Narrowing(*(name.format(kind) for kind in ("ssdw", "sswb", "uswb")))
+
+
 #: What differs in more than instructions, the best of each architecture first.
 LEVELS: dict[str, Target] = {
     t.name: t
@@ -230,6 +246,7 @@ LEVELS: dict[str, Target] = {
             strength_reduction=False,
             memory_broadcasts=True,
             lookup=Lookup(16, 1, "llvm.x86.avx512.pshuf.b.512"),
+            narrowing=_narrowing("llvm.x86.avx512.pack{}.512"),
             abilities=frozenset(
                 (Ability.SCALE_EXPONENT, Ability.CONVERT_HALF, Ability.GATHER, Ability.PERMUTE)
             ),
@@ -245,6 +262,7 @@ LEVELS: dict[str, Target] = {
             masked=False,
             fused_multiply_add=True,
             lookup=Lookup(16, 1, "llvm.x86.avx2.pshuf.b"),
+            narrowing=_narrowing("llvm.x86.avx2.pack{}"),
             abilities=frozenset((Ability.CONVERT_HALF,)),
             widening=_WIDENING(4, "llvm.x86.avx2.pmadd.wd"),
             pairs=_PAIRS("llvm.x86.avx2.pmadd.wd", pairs="llvm.x86.avx2.pmadd.ub.sw"),
@@ -258,6 +276,7 @@ LEVELS: dict[str, Target] = {
             masked=False,
             fused_multiply_add=False,
             lookup=Lookup(16, 1, "llvm.x86.ssse3.pshuf.b.128"),
+            narrowing=_narrowing("llvm.x86.sse2.pack{}.128"),
             widening=_WIDENING(4, "llvm.x86.sse2.pmadd.wd"),
             pairs=_PAIRS("llvm.x86.sse2.pmadd.wd", pairs="llvm.x86.ssse3.pmadd.ub.sw.128"),
         ),

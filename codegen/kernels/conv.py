@@ -788,9 +788,6 @@ def _emit_tile(k: KernelText, plan: ConvPlan, kind: Panels, width: int) -> None:
         sums = plan.accumulate(f, tile, start * len(pixels), displacements, panel)
         done = Finish(epilogue, f, plan.out, kind.vectors, (plan.rows, width))
         with plan.unfinished(f, tile, sums):
-            for p, (y, x) in enumerate(pixels):
-                for j in range(kind.vectors):
-                    total = sums[p * kind.vectors + j]
-                    done.put(gathered(f, plan.dtype, total, kind.lanes, block, kind.abreast), j, y, x)
+            done.put_tile(gathered(f, plan.dtype, s, kind.lanes, block, kind.abreast) for s in sums)
             done.rework((0, plan.rows), (0, width))
         f.statement("ret void")

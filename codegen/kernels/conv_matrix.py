@@ -518,7 +518,7 @@ class Convolution:
                 )
                 if self.epilogue.bias is not None:
                     value = plus(f, self.dtype, lanes, value, start[j])
-                done.finish(value, j, line.index, column.index)
+                done.finish([value], j, line.index, column.index)
 
 
 def _joined(f: KernelFunction, parts: list[str], wanted: int, kind: str) -> str:

@@ -269,6 +269,7 @@ class _Strip:
             reads.setdefault(x * step + kx * dilation, []).append((x, kx))
         left = [sum(y == row for s in plan.strip.sources for row, _, _ in s.uses) for y in range(plan.rows)]
         sums, todo = dict[tuple[int, int], str](), dict[tuple[int, int], int]()
+        whole: list[list[str]] = [[] for _ in range(plan.rows)]  # sums of each row that are not put yet
         for ix in sorted(reads):
             for source in plan.strip.sources:
                 value = self.load(at, source, ix)
@@ -277,8 +278,12 @@ class _Strip:
                         continue
                     sums[y, x] = self.plus_products(sums.get((y, x), self.start), value, number)
                     todo[y, x] = todo.get((y, x), left[y]) - 1
-                    if not todo[y, x]:
-                        finished.put(sums.pop((y, x)), 0, y, f.add(column, x))
+                    if todo[y, x]:
+                        continue
+                    whole[y].append(sums.pop((y, x)))
+                    if len(whole[y]) == finished.together or x == width - 1:
+                        finished.put_line(whole[y], 0, y, f.add(column, x + 1 - len(whole[y])))
+                        whole[y] = []
         finished.rework((0, plan.rows), (column, f.add(column, width)))
 
     def end(self, start: str, stop: str) -> None:

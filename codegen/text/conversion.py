@@ -15,7 +15,7 @@ import numpy as np
 
 from ...ir import dtypes
 from ...records import dataclass
-from ...target import Ability, Target
+from ...target import Ability, Narrowing, Target
 from .emitter import vector_type
 from .vectors import Vectors
 
@@ -139,8 +139,9 @@ def quantised(
     single, words = v.of("float32"), v.of("int32")
     divisor = float(np.float32(scale))
     checked = not small and (low != 0 or not (quiet or v.f.target.orders_nan))
-    several = 32 * v.lanes > v.f.target.vector_bits and dtypes.bits(v.dtype) == 8
-    together = several and not checked and zero in range(-(1 << 15), 1 << 15)
+    bits, single_bits = 32 * v.lanes, v.f.target.vector_bits
+    packs = bits > single_bits or (small and bits == single_bits <= 256)
+    together = packs and dtypes.bits(v.dtype) == 8 and not checked and zero in range(-(1 << 15), 1 << 15)
     near = x
     if not (small and together):
         # -0 where the bound is 0: LLVM then takes the greater by one instruction
@@ -159,17 +160,52 @@ def quantised(
 
 
 def _narrowed_together(v: Vectors, quotient: str, zero: int, low: int, high: int) -> str:
-    """round(quotient) + zero between bounds of a byte, of several registers of float32 below WHOLE: integers
+    """round(quotient) + zero between bounds of a byte, of whole registers of float32 below WHOLE: integers
     saturate where two vectors become one, and what is left to do takes a half of the instructions, then a
     quarter."""
     single, words, halves = v.of("float32"), v.of("int32"), v.of("int16")
     name = v.f.text.declare(f"llvm.lrint.v{v.lanes}i32.v{v.lanes}f32", words.type, [single.type])
     whole = v.f.call(words.type, name, f"{single.type} {quotient}")
+    if v.f.target.narrowing is not None:
+        return _packed(v, v.f.target.narrowing, whole, zero, low, high)
     result: str = _clipped(words, whole, *dtypes.integer_range("int16"))
     result = v.f.cast("trunc", result, halves.type, words.type)
     if zero:
         result = v.f.intrinsic("sadd.sat", halves.type, result, halves.constant(zero))
     return v.f.cast("trunc", _clipped(halves, result, low, high), v.type, halves.type)
+
+
+def _packed(v: Vectors, by: Narrowing, whole: str, zero: int, low: int, high: int) -> str:
+    """The same of int32, by instructions that narrow two registers to one:
+
+    four registers of int32, of chunks of 128 bits     a0 a1   b0 b1   c0 c1   d0 d1
+    two of int16                                       a0 b0 a1 b1     c0 d0 c1 d1
+    one of bytes, whose words then go into order       a0 b0 c0 d0 a1 b1 c1 d1
+    """
+    f, lanes = v.f, v.f.target.lanes("int32")
+    if v.lanes > 4 * lanes:
+        part, words = Vectors(f, v.dtype, v.lanes // 2), v.of("int32")
+        return v.joined(*(_packed(part, by, words.part(k, whole), zero, low, high) for k in (0, 1)))
+    word, half_word, byte = (Vectors(f, t, k * lanes) for t, k in (("int32", 1), ("int16", 2), (v.dtype, 4)))
+    count, kind = v.lanes // lanes, v.of("int32").type
+    registers = [f.shuffle(whole, "poison", range(k * lanes, (k + 1) * lanes), kind) for k in range(count)]
+    to_half = f.text.declare(by.int16, half_word.type, [word.type] * 2)
+    to_byte = f.text.declare(getattr(by, v.dtype), byte.type, [half_word.type] * 2)
+    halves: list[str] = []
+    for first in range(0, count, 2):
+        pair = (registers[first], registers[min(first + 1, count - 1)])
+        half: str = f.call(half_word.type, to_half, *(f"{word.type} {r}" for r in pair))
+        if zero:
+            half = f.intrinsic("sadd.sat", half_word.type, half, half_word.constant(zero))
+        halves.append(half)
+    packed: str = f.call(byte.type, to_byte, *(f"{half_word.type} {h}" for h in (halves[0], halves[-1])))
+    if (low, high) != dtypes.integer_range(v.dtype):
+        least, most = ("smax", "smin") if dtypes.is_signed(v.dtype) else ("umax", "umin")
+        packed = f.intrinsic(least, byte.type, packed, byte.constant(low))
+        packed = f.intrinsic(most, byte.type, packed, byte.constant(high))
+    order = [chunk * 4 + register for register in range(count) for chunk in range(lanes // 4)]
+    places = f.shuffle(f.cast("bitcast", packed, word.type, byte.type), "poison", order, word.type)
+    return f.cast("bitcast", places, v.type)
 
 
 def _clipped(v: Vectors, x: str, low: int, high: int) -> str:

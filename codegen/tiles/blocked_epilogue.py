@@ -6,10 +6,11 @@ over the tile that was just stored and is still in the first-level cache.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 
@@ -23,8 +24,11 @@ from ..text.conversion import NARROW
 from ..text.emitter import scalar_type, vector_type
 from ..text.memory import load_lanes, store_lanes
 from ..text.scalar import lower
+from ..text.vectors import Vectors
 from .blocked import Image, Window, displaced, image_of, keep_channels, without_halo
 from .epilogue import in_registers, numbers_of
+
+TOGETHER = 4  # pixels whose bytes fill a register, of which sums fill one each
 
 #: The address of a position of the output: (row, column, block of channels), relative to a tile's first.
 Place = Callable[["str | int", "str | int", int], str]
@@ -232,6 +236,14 @@ class Epilogue:
         read before the pixel is stored."""
         return () if self.looped else tuple(r.index for r in self.readings)
 
+    @property
+    def bytes_together(self) -> bool:
+        """Whether results are bytes that several pixels may become at once, which takes fewer instructions:
+        their body leaves lanes without a channel as they should be."""
+        plain = not any(r.dtype in NARROW for r in self.readings)
+        made = self.body is not None and self.body.op == "cast" and dtypes.bits(self.out.dtype) == 8
+        return made and plain and (not self.partial or self._keeps_zero)
+
     @cached_property
     def _keeps_zero(self) -> bool:
         """Whether lanes without a channel, whose sums and biases are zero, stay zero by
@@ -289,19 +301,25 @@ class Epilogue:
         y: str | int,
         x: str | int,
         constants: dict[tuple[int, int], str],
+        pixels: int = 1,
     ) -> str:
-        """The result for the sums `value` in the tile's vector number `vector` at its pixel (y,
-        x)."""
+        """The result for the sums `value` in the tile's vector number `vector` at its pixel (y, x), or at
+        `pixels` neighbours from there on, a block of lanes each."""
 
         def operand(index: int) -> str:
             if index == 0:
                 return value
             r = next(r for r in self.readings if r.index == index + 1)
-            return constants.get((r.index, vector)) or self._load(f, r, vector, y, x)
+            if r.everywhere:
+                found = [constants.get((r.index, vector)) or self._load(f, r, vector, y, x)] * pixels
+            else:
+                found = [self._load(f, r, vector, y, f.add(x, k) if k else x) for k in range(pixels)]
+            return joined(f, found, r.dtype, self.block)
 
         if self.body is None:
             return value
-        (result,) = lower(f, [self.body], operand, self.block, lambda d: f.size(d), numbers=self.numbers)
+        lanes = self.block * pixels
+        (result,) = lower(f, [self.body], operand, lanes, lambda d: f.size(d), numbers=self.numbers)
         if self.partial and not self._keeps_zero:
             left = f.sub("%channels", vector * self.block)
             result = keep_channels(f, self.out.dtype, self.block, result, left)
@@ -368,24 +386,83 @@ class Finish:
             kind, align = self._sums()
             self.f.store(kind, value, self._waiting(y, x, vector), align)
         else:
-            self.finish(value, vector, y, x)
+            self.finish([value], vector, y, x)
 
-    def finish(self, value: str, vector: int, y: str | int, x: str | int) -> None:
-        """Stores the result for the sums `value`."""
-        result = self.epilogue.apply(self.f, value, vector, y, x, self.constants)
-        image = self.image
-        store_lanes(self.f, image.dtype, result, self._place(y, x, vector), image.block, align=image.align)
+    @property
+    def together(self) -> int:
+        """Neighbours in a row whose results are made and stored at once."""
+        return TOGETHER if self.epilogue.bytes_together and self.image.steps[1] == self.image.pixel else 1
+
+    def put_tile(self, sums: Iterable[str]) -> None:
+        """The same for the sums of a whole tile, [row][column][vector], each asked for as it is stored."""
+        (rows, columns), vectors = self.pixels, self.vectors
+        if self.together == 1 or self.epilogue.looped:
+            for number, value in enumerate(sums):
+                (y, x), j = divmod(number // vectors, columns), number % vectors
+                self.put(value, j, y, x)
+            return
+        whole = list(sums)
+        for y, j in product(range(rows), range(vectors)):
+            self.put_line(whole[y * columns * vectors + j :: vectors][:columns], j, y, 0)
+
+    def put_line(self, sums: Sequence[str], vector: int, y: str | int, x: str | int) -> None:
+        """The same for the sums of neighbours in a row, the first of them in column x."""
+        if self.epilogue.looped:
+            for number, value in enumerate(sums):
+                self.put(value, vector, y, self.f.add(x, number))
+            return
+        for first, count in self._groups(len(sums)):
+            self.finish(sums[first : first + count], vector, y, self.f.add(x, first) if first else x)
+
+    def _groups(self, columns: int) -> Iterator[tuple[int, int]]:
+        """(first, count) of those whose results are made at once."""
+        first = 0
+        while first < columns:
+            count = min(self.together, 1 << (columns - first).bit_length() - 1)
+            yield first, count
+            first += count
+
+    def finish(self, sums: Sequence[str], vector: int, y: str | int, x: str | int) -> None:
+        """Stores the results for the sums of neighbours that are made at once."""
+        f, image, count = self.f, self.image, len(sums)
+        value = joined(f, sums, self.epilogue.sums, image.block)
+        result = self.epilogue.apply(f, value, vector, y, x, self.constants, count)
+        place, lanes = self._place(y, x, vector), image.block * count
+        store_lanes(f, image.dtype, result, place, lanes, align=image.align)
 
     def rework(self, rows: tuple[str | int, str | int], columns: tuple[str | int, str | int]) -> None:
         """Where the body runs in a loop: applies it to the sums of a tile's rows and columns, (first, behind
         the last) each."""
         if not self.epilogue.looped:
             return
+        f, (first, last) = self.f, columns
+        whole, count = last, f.sub(last, first)
+        if self.together > 1 and count.isdigit():
+            whole = f.sub(last, int(count) % self.together)
+        with f.loop(*rows) as row:
+            with f.loop(first, whole, self.together if count.isdigit() else 1) as column:
+                self._rework(row.index, column.index, self.together if count.isdigit() else 1)
+            if whole != last:
+                for start, several in self._groups(int(count) % self.together):
+                    self._rework(row.index, f.add(whole, start), several)
+
+    def _rework(self, y: str, x: str, count: int) -> None:
+        """The same for some neighbours in a row."""
         kind, align = self._sums()
-        with self.f.loop(*rows) as row, self.f.loop(*columns) as column:
-            y, x = row.index, column.index
-            for j in range(self.vectors):
-                self.finish(self.f.load(kind, self._waiting(y, x, j), align), j, y, x)
+        places = [self.f.add(x, k) if k else x for k in range(count)]
+        for j in range(self.vectors):
+            sums = [self.f.load(kind, self._waiting(y, place, j), align) for place in places]
+            self.finish(sums, j, y, x)
+
+
+def joined(f: KernelFunction, values: Sequence[str], dtype: str, lanes: int) -> str:
+    """Vectors of so many lanes as one; their number is a power of two."""
+    if len(values) == 1:
+        return values[0]
+    low, high = (
+        joined(f, part, dtype, lanes) for part in (values[: len(values) // 2], values[len(values) // 2 :])
+    )
+    return Vectors(f, dtype, lanes * len(values)).joined(low, high)
 
 
 def oriented(

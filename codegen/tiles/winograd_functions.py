@@ -123,10 +123,17 @@ def emit_join(k: KernelText, plan: WinogradPlan, kind: Panels) -> None:
                 for number, (part, one) in enumerate(zip(plan.parts, bias, strict=True))
             ]
             for y in parts[0].rows(*plan.own(f)[0]):
-                for x, values in enumerate(zip(*(part.row(y) for part in parts))):
+                row = []
+                for values in zip(*(part.row(y) for part in parts)):
                     value = values[0] if len(values) == 1 else whole.joined(*values)
                     if plan.arithmetic.dot is not None:
                         value = whole.add(plan.arithmetic.unscaled(whole, value), start[j])
+                    row.append(value)
+                if plan.own(f)[1] == ("0", str(len(row))):
+                    with _owned(f, plan, y, 0):
+                        done.put_line(row, j, y, 0)
+                    continue
+                for x, value in enumerate(row):
                     with _owned(f, plan, y, x):
                         done.put(value, j, y, x)
         done.rework(*plan.own(f))

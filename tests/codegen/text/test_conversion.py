@@ -151,6 +151,23 @@ def test_quantising_by_a_constant_divides_to_the_last_bit(target, dtype, low, hi
 
 
 @targets
+@pytest.mark.parametrize("registers", [0.5, 1, 2, 4, 8])
+@pytest.mark.parametrize(
+    ("dtype", "low", "high", "zero"), [*SCALED, ("uint8", 9, 200, 9), ("int8", -9, 40, 7)]
+)
+def test_registers_that_become_bytes_together(target, dtype, low, high, zero, registers):
+    sums = np.concatenate([np.arange(-900, 900, 7), 2 ** np.arange(31), -(2 ** np.arange(32))]).astype(
+        np.int32
+    )
+    for scale in (0.5, 0.0117, 0.7):  # of the first each second sum lies between two integers
+        real = input_(0, "int32").cast("float32") * scale
+        for x in (real, real.minimum(1000.0).maximum(-1000.0)):
+            whole = apply("round", x) + float(zero) if zero else apply("round", x)
+            root = whole.maximum(float(low)).minimum(float(high)).cast(dtype)
+            check_exact(target, [root], sums, lanes=int(registers * target.lanes("float32")))
+
+
+@targets
 def test_bitcast(target):
     check_exact(target, [expr.bitcast(input_(0, "float32"), "int32")], samples("float32"))
     check_exact(target, [expr.bitcast(input_(0, "int16"), "float16")], samples("int16"))
