@@ -140,9 +140,12 @@ def QLinearMatMul(b, a, a_scale, a_zero_point, b_, b_scale, b_zero_point, y_scal
 @onnx_op(since=12)
 def Einsum(b, *Inputs, equation):
     """Operands are contracted one after the other; each keeps the axes that the output or later
-    operands name."""
+    operands name. As in numpy an axis that is known to be of size 1 is repeated where another
+    of its name is longer."""
     terms, out, dots = _parsed(equation, [v.rank for v in Inputs])
-    operands = _agreed(b, [_diagonal(b, term, value) for term, value in zip(terms, Inputs)], dots)
+    operands = [_diagonal(b, term, value) for term, value in zip(terms, Inputs)]
+    ones = {c for labels, value in operands for c, size in zip(labels, value.shape) if size == 1}
+    operands = _agreed(b, operands, dots + "".join(sorted(ones)))
     for label in out:
         if all(label not in labels for labels, _ in operands):
             raise ops.TypeMismatch(f"the output's axis {label} of '{equation}' is none of an input")

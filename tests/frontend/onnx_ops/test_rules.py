@@ -317,6 +317,21 @@ def test_before_operator_set_7_the_second_operand_begins_at_an_axis():
     np.testing.assert_array_equal(found, X + y[:, :, None])
 
 
+@pytest.mark.parametrize(
+    "equation, shapes",
+    [
+        ("ij,jk->ik", [(2, 1), (2, 2)]),
+        ("bij,bij,jk->bk", [(1, 3, 1), (2, 3, 4), (1, 5)]),
+        ("bi,bi->b", [(1, 3), (1, 3)]),
+        ("...ij,...jk->...ik", [(1, 2, 1), (3, 2, 2)]),
+    ],
+)
+def test_axes_of_an_einsum_that_are_known_to_be_one_are_repeated(equation, shapes):
+    arrays = [floats(*shape) for shape in shapes]
+    (found,) = run("Einsum", 12, arrays, equation=equation)
+    np.testing.assert_allclose(found, np.einsum(equation, *arrays), rtol=1e-5, atol=1e-6)
+
+
 def test_before_operator_set_7_slopes_lie_along_channels():
     slope = floats(3)
     (found,) = run("PRelu", 6, [X, slope])
