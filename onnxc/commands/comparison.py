@@ -246,10 +246,11 @@ def _exact_source(model: str | os.PathLike | Any, options: Any) -> Any:
 def _onnxruntime(model: Any, threads: int, optimise: bool) -> Run:
     session = onnxruntime_session(model, threads, optimise)
     types = {entry.name: entry.type for entry in session.get_inputs()}
+    made = [entry.type for entry in session.get_outputs()]
 
     def run(feeds: Feeds) -> list:
         given = {name: for_onnxruntime(value, types.get(name, "")) for name, value in feeds.items()}
-        return session.run(None, given)
+        return [from_onnxruntime(value, type_) for value, type_ in zip(session.run(None, given), made)]
 
     return guarded(run, "onnxruntime")
 
@@ -263,7 +264,18 @@ def for_onnxruntime(value: object, type_: str) -> object:
 
     number = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
     bits = value.view(np.uint16 if value.dtype.itemsize == 2 else np.uint8)
+    if dtypes.bits(dtypes.from_numpy(value.dtype)) < 8:  # several in a byte; it looks no further
+        packed = np.frombuffer(onnx.numpy_helper.from_array(value).raw_data, np.uint8)
+        bits = np.resize(packed, value.shape)
     return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, number)
+
+
+def from_onnxruntime(value: Any, type_: str) -> Any:
+    """value, of the type that the session declares: 8-bit floats come as their bits."""
+    name = type_.removeprefix("tensor(").removesuffix(")")
+    if name.startswith("float8") and isinstance(value, np.ndarray) and value.dtype == np.uint8:
+        return value.view(dtypes.numpy_dtype(name))
+    return value
 
 
 def _onnx_reference(model: object) -> Run:

@@ -13,7 +13,7 @@ import numpy as np
 from ..records import dataclass
 from . import dtypes
 from .expr import Expr, topological
-from .graph import Graph, Value
+from .graph import Graph, TensorType, Value
 from .ops import MOVING, Cumulate, Gather, If, Map, Op, Reduce
 
 
@@ -29,7 +29,8 @@ class Expected:
 
 def expected_of(graph: Graph) -> dict[str, Expected]:
     """What is expected of inputs of integers, by name, where the graph tells."""
-    origins = {v: v.name for v in graph.inputs if v.name and dtypes.is_integer(v.dtype)}
+    tensors = [v for v in graph.inputs if isinstance(v.type, TensorType)]
+    origins = {v: v.name for v in tensors if v.name and dtypes.is_integer(v.dtype)}
     rows: dict[str, int] = {}
     masks: set[str] = set()
     waited: dict[str, set[int]] = {}

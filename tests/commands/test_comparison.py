@@ -137,6 +137,23 @@ def test_both_others_give_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("given", "made"), [("int4", "float"), ("uint4", "uint8"), ("float", "float8e4m3fn")]
+)
+def test_elements_that_numpy_does_not_have_go_both_ways(given, made):
+    import onnx
+    from onnx.parser import parse_model
+
+    number = onnx.TensorProto.DataType.Value(made.upper())
+    text = f"<ir_version: 10, opset_import: ['' : 21]> g ({given}[3, 3] x) => ({made}[3, 3] y)"
+    model = parse_model(f"{text} {{ y = Cast <to = {number}> (x) }}".replace("'", '"'))
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(model.graph.input[0].type.tensor_type.elem_type)
+    feeds = {"x": np.arange(9).reshape(3, 3).astype(dtype)}
+    results = [reference(model, other)(feeds)[0] for other in ("onnxruntime", "reference")]
+    assert results[0].dtype == results[1].dtype
+    assert compare("y", *results).agrees
+
+
+@pytest.mark.parametrize(
     ("actual", "agrees"),
     [({"a": 0.1, "b": 0.9000001}, True), ({"a": 0.1, "b": 0.8}, False), ({"a": 0.1, "c": 0.9}, False)],
 )

@@ -5,6 +5,7 @@ from onnx import TensorProto, helper
 
 from onnxc.frontend.importer import import_model
 from onnxc.ir.expected import Expected, drawn, expected_of
+from onnxc.ir.text_parser import parse
 
 TABLE = helper.make_tensor("table", TensorProto.FLOAT, [7, 2], [0.0] * 14)
 OTHER = helper.make_tensor("other", TensorProto.FLOAT, [5, 2], [0.0] * 10)
@@ -74,3 +75,7 @@ def test_values_are_drawn_as_expected():
     assert set(mask.sum(1)) == {3, 4, 5, 6}
     assert (np.diff(mask, axis=1) <= 0).all()
     assert drawn(Expected(mask=True), (2, 0), generator).shape == (2, 0)
+
+
+def test_a_list_of_tensors_expects_nothing():
+    assert expected_of(parse("graph(%t: int32[2], %s: seq<int32[2]>) { return %s }")) == {}

@@ -280,8 +280,6 @@ def by_onnxruntime(case: Case) -> list:
     _refuse_mistakes(case, "onnxruntime")
     session = onnxruntime_session(case.model, threads=1, optimise=False)
     types = {entry.name: entry.type for entry in session.get_inputs()}
-    if any("int4" in t or "int2" in t or "float4" in t for t in types.values()):
-        raise ValueError("its Python interface takes packed elements only")
     found = session.run(None, {n: for_onnxruntime(v, types.get(n, "")) for n, v in case.feeds.items()})
     declared = [o.type for o in session.get_outputs()]
     if any(t.startswith("tensor(") and element(t).kind == "V" for t in declared):
