@@ -51,7 +51,7 @@ from ..tiles.blocked_epilogue import (
     pack_operand,
     packed_operands,
 )
-from ..tiles.lines import Lines, cut_lines, shared_lines
+from ..tiles.lines import Lines, cut_lines, read_again, shared_lines
 from ..tiles.microkernel import Tile, most_rows, plus, step_time, waits, widen_panel
 from ..tiles.panel import LINE, Ahead, Panel
 from ..tiles.panels import (
@@ -144,12 +144,22 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
         wider = tiling.vectors == tilings[0][0].vectors + 1
         here = estimate(node, target, tiling) if wider else cost
         yield Offer(
-            (here if here.total < SUITS * cost.total else cost * times) + packing_estimate(node, target),
+            (here if here.total < SUITS * cost.total else cost * times)
+            + again(node, target, tiling)
+            + packing_estimate(node, target),
             tiling,
             (padded, None, *operands),
             without_halo(block, rank),
             (1, *packed_operands(node)),
         )
+
+
+def again(node: Node[Conv], target: Target, tiling: PanelTiling) -> Estimate:
+    """What waits for an image and weights that are read more than once."""
+    x, w = dense_images(node)[0], node.inputs[1].tensor
+    nbytes = dims.number(w.count) * dtypes.itemsize(tiling.stored or w.dtype)
+    panels = -(-dims.number(w.shape[0]) // (tiling.vectors * target.block))
+    return read_again(target, dims.typical(x.image), nbytes, panels)
 
 
 def padded_layout(node: Node[Conv], halo: tuple[int, int], block: int) -> Layout:

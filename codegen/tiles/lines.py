@@ -4,13 +4,16 @@ the pixels of an image of one row. Sizes alone decide, so that any number of thr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ...ir import dims
 from ...ir.dims import Dimension
 from ...records import dataclass
+from ...target import Target
 from .. import costs
+from ..costs import Estimate
 from ..kernel import KernelFunction
 
 
@@ -38,6 +41,16 @@ def cut_lines(length: Dimension, step: int, planes: Dimension, nanoseconds: floa
     planes, is worth; `least` is how many chunks a plane needs."""
     wanted = max(least, costs.parts_for(nanoseconds) / dims.typical(planes))
     return Lines(length, max(step, int(dims.typical(length) / max(1, wanted)) // step * step))
+
+
+def read_again(target: Target, image: float, weights: float, panels: int) -> Estimate:
+    """What tiles wait for where the second-level cache does not hold the lines of a chunk beside a panel of
+    weights and the next one: then the weights come again from beyond it for each chunk of half of it, or the
+    image for each panel."""
+    chunks, level2 = math.ceil(2 * image / target.facts.level2_bytes), target.facts.level2_bytes
+    nbytes = min(weights * max(0, chunks - 1), image * (panels - 1))
+    missed = 1 - costs.fitting(min(image, level2 / 2) + 2 * weights / max(1, panels), level2)
+    return Estimate(memory=missed * nbytes / costs.rate(target, image + weights))
 
 
 @contextmanager

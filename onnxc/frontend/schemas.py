@@ -90,12 +90,12 @@ def version_range(domain: str) -> tuple[int, int] | None:
 
 @cache
 def first_version(domain: str, op_type: str) -> int | None:
-    """The operator set in which an operator first appeared, but for versions that were deprecated at once."""
+    """The operator set in which an operator first appeared."""
     return min(
         (
             schema.since_version
             for schema in onnx.defs.get_all_schemas_with_history()
-            if (schema.domain, schema.name) == (domain, op_type) and not schema.deprecated
+            if (schema.domain, schema.name) == (domain, op_type)
         ),
         default=None,
     )
@@ -109,8 +109,10 @@ def signature(domain: str, op_type: str, version: int) -> Signature | None:
     except onnx.defs.SchemaError:
         rule = find_rule(domain, op_type, version)
         return None if rule is None else rule_signature(rule)
-    if schema.deprecated:
-        return None
+    if schema.deprecated:  # GroupNormalization of 18 is, and has a meaning of its own
+        rule = find_rule(domain, op_type, version)
+        if rule is None or rule.since != schema.since_version:
+            return None
     option = onnx.defs.OpSchema.FormalParameterOption
 
     def parameters(formals: Iterable[Any]) -> tuple[Parameter, ...]:

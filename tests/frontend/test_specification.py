@@ -65,13 +65,6 @@ def test_an_operator_that_the_operator_set_has_no_more_is_refused(node, opset, r
     import_model(parsed(text, removed - 1))
 
 
-def test_an_operator_that_was_deprecated_at_first_appeared_when_it_was_not():
-    node = "GroupNormalization <num_groups = 2> (x, s, s)"
-    text = f"g (float[1, 4, 2] x, float[4] s) => (float[n, m, k] y) {{ y = {node} }}"
-    refused(parsed(text, 20), "appeared in operator set 21", "imports 20")
-    import_model(parsed(text, 21))
-
-
 def varint(value: int) -> bytes:
     found = bytearray()
     while value > 127:

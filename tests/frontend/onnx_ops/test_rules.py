@@ -332,6 +332,16 @@ def test_axes_of_an_einsum_that_are_known_to_be_one_are_repeated(equation, shape
     np.testing.assert_allclose(found, np.einsum(equation, *arrays), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("opset", [18, 20])
+def test_before_operator_set_21_scales_of_group_normalization_are_those_of_groups(opset):
+    x, scale, bias = floats(2, 6, 5), floats(3), floats(3)
+    (found,) = run("GroupNormalization", opset, [x, scale, bias], num_groups=3)
+    groups = x.reshape(2, 3, -1)
+    norm = (groups - groups.mean(2, keepdims=True)) / np.sqrt(groups.var(2, keepdims=True) + 1e-5)
+    expected = (norm * scale[:, None] + bias[:, None]).reshape(x.shape)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_before_operator_set_7_slopes_lie_along_channels():
     slope = floats(3)
     (found,) = run("PRelu", 6, [X, slope])

@@ -1,0 +1,120 @@
+"""1x1 convolutions that add up a slice of the channels after the other, against the interpreter."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support import harness
+from support.assembly import spills
+from support.blocked_cases import (
+    bias,
+    check,
+    choices,
+    convolution,
+    laid_out,
+    random,
+    relu_of_bias,
+    same_bits_in_any_cut,
+    symbols,
+)
+from support.guarded import guarded
+
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import conv, conv_sliced
+from onnxc.ir.expr import apply, input_
+
+
+@pytest.fixture(autouse=True)
+def forbid_the_memory_behind_operands(monkeypatch):
+    monkeypatch.setattr(harness, "aligned", guarded)
+
+
+def of_little_cache(target, nbytes=12 << 10):
+    return replace(target, facts=replace(target.facts, level2_bytes=nbytes))
+
+
+TARGETS = pytest.mark.parametrize("target", [of_little_cache(t) for t in harness.RUNNABLE], ids=str)
+
+
+@TARGETS
+@pytest.mark.parametrize("size", [(7, 7), (1, 50), (3, 17), (14, 14), (48, 1)])
+@pytest.mark.parametrize("outputs", [8, 40, 70])
+def test_images_of_any_size(target, size, outputs):
+    check(convolution((2, 64, *size), (outputs, 64, 1, 1)), conv_sliced, target, every=True)
+
+
+@TARGETS
+@pytest.mark.parametrize("channels", [32, 48, 112, 144])
+def test_slices_of_any_number(target, channels):
+    case = convolution((1, channels, 7, 9), (40, channels, 1, 1), epilogue=relu_of_bias(), extra=[bias(40)])
+    check(case, conv_sliced, target, output_halo=1)
+
+
+@TARGETS
+def test_the_epilogue_runs_once_behind_the_last_slice(target):
+    residual = random(1, 40, 7, 9, seed=3), False
+    for body in (
+        (input_(0, "float32") + input_(1, "float32")).maximum(0.0),
+        apply("erf", input_(0, "float32")) * input_(1, "float32"),
+    ):
+        case = convolution((1, 96, 7, 9), (40, 96, 1, 1), epilogue=body, extra=[residual])
+        check(case, conv_sliced, target, output_halo=1)
+
+
+@TARGETS
+def test_any_number_of_images(target):
+    case = convolution((3, 64, 7, 7), (40, 64, 1, 1), symbolic=symbols("n", 64, 7, 7))
+    check(case, conv_sliced, target, output_halo=1)
+
+
+@TARGETS
+def test_double_precision(target):
+    check(convolution((1, 64, 7, 7), (20, 64, 1, 1), dtype=np.float64), conv_sliced, target, tolerance=1e-13)
+
+
+@TARGETS
+def test_parts_do_not_change_a_bit(target):
+    same_bits_in_any_cut(convolution((2, 96, 7, 7), (120, 96, 1, 1)), conv_sliced, target)
+
+
+@TARGETS
+def test_the_bits_are_those_of_one_slice(target):
+    case = convolution((1, 96, 7, 9), (40, 96, 1, 1))
+    found = []
+    for kernel in (conv, conv_sliced):
+        node, (choice, *_) = choices(case, kernel, target)
+        chosen = laid_out(node, choice)
+        found.append(
+            harness.run_choice(chosen, choice, case.arrays, target, harness.bind(node, case.arrays))[0][0]
+        )
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+def test_a_slice_has_less_of_an_image_than_the_cache_holds(target):
+    case = convolution((1, 3072, 7, 7), (768, 3072, 1, 1))
+    assert 8 <= conv_sliced.slice_of(case.node(), of_little_cache(target, 1 << 19)) <= 1536
+    small = convolution((1, 64, 7, 7), (768, 64, 1, 1))
+    assert not choices_of(conv_sliced, small.node(), of_little_cache(target, 1 << 19))
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    "shape, weights, options",
+    [
+        ((1, 64, 7, 7), (40, 64, 3, 3), {"pads": 1}),
+        ((1, 64, 7, 7), (40, 64, 1, 1), {"strides": 2}),
+        ((1, 62, 7, 7), (40, 62, 1, 1), {}),
+        ((1, 64, 7, 7), (40, 32, 1, 1), {"groups": 2}),
+        ((1, 64, 7, 7), (40, 64, 1, 1), {"symbolic": symbols(1, 64, "h", "w")}),
+    ],
+)
+def test_other_convolutions_are_not(target, shape, weights, options):
+    assert not choices_of(conv_sliced, convolution(shape, weights, **options).node(), target)
+
+
+@TARGETS
+def test_sums_stay_in_registers(target):
+    node, (choice, *_) = choices(convolution((1, 256, 14, 14), (128, 256, 1, 1)), conv_sliced, target)
+    (step,) = conv_sliced.emit(laid_out(node, choice), choice, target).steps
+    assert not spills(step.text, target)
