@@ -195,7 +195,7 @@ class Target:
 
     @property
     def with_pairs(self) -> Target:
-        """This target, of whose dot products is that of pairs."""
+        """This target with that of pairs among its dot products."""
         return self if self.pairs is None else replace(self, dots=(*self.dots, self.pairs))
 
     def matrix(self, lhs: str, rhs: str, accumulate: str) -> Matrix | None:

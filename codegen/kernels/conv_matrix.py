@@ -43,7 +43,7 @@ from ..tiles.lines import Lines, cut_lines
 from ..tiles.matrix import MatrixTile
 from ..tiles.microkernel import plus
 from ..tiles.panel import Ahead
-from ..tiles.panels import Panels, by_depth, in_dot_panels, panels_of
+from ..tiles.panels import Panels, by_depth, in_dot_panels, panels_of, starts
 from .conv import window
 
 MOST_POSITIONS = 128  # whose sums wait together, where lines are not longer
@@ -196,9 +196,7 @@ def pack_steps(
 
     def make() -> np.ndarray:
         array = weights.array
-        start = np.zeros(len(array), dtypes.numpy_dtype(accumulate))
-        if zero:
-            start = array.sum(axis=tuple(range(1, array.ndim)), dtype=np.int32) * np.int32(-zero)
+        start = starts(array, zero, accumulate)
         return in_dot_panels(ordered(array), kinds, group, start)
 
     return Constant("uint8", (nbytes,), make)

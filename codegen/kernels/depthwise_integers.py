@@ -34,7 +34,7 @@ from ..tiles.blocked_epilogue import (
 )
 from ..tiles.microkernel import dot_product, plus
 from ..tiles.panel import widened
-from ..tiles.panels import bytes_of, in_groups
+from ..tiles.panels import bytes_of, in_groups, starts
 from .conv import dot_of, padded_layout, window
 from .depthwise import DepthwisePlan, Lanes, emit_strips, lanes_of, strip_rows, unrolls, widths_of
 
@@ -169,7 +169,7 @@ def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | N
         taps = weights.array.reshape(*weights.shape[:2], *plane_axes(weights.shape[2:], 1))
         taps = taps.swapaxes(2, 3) if turned else taps
         start = np.zeros((blocks * block, 1), np.int32)
-        start[:outputs, 0] = taps.sum(axis=(1, 2, 3), dtype=np.int32) * np.int32(-zero)
+        start[:outputs, 0] = starts(taps, zero, "int32")
         vectors = np.zeros((blocks * block, count, group), taps.dtype)
         for number, element in np.ndindex(count, group):
             tap = strip.arrangement.taps[number][element]
