@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
 from dataclasses import replace
 
 import numpy as np
@@ -39,7 +39,7 @@ def test_any_text_survives_a_c_literal(tmp_path):
     lines = "".join(f"puts({c_string(t)});\n" for t in texts)
     (tmp_path / "a.c").write_text(f"#include <stdio.h>\nint main(void) {{\n{lines}}}\n", encoding="ascii")
     cc("-trigraphs", tmp_path / "a.c", "-o", tmp_path / "a")
-    output = os.popen(str(tmp_path / "a")).buffer.read().decode()
+    output = subprocess.run([tmp_path / "a"], stdout=subprocess.PIPE, check=True).stdout.decode()
     assert output == "".join(f"{t}\n" for t in texts)
 
 
@@ -98,4 +98,4 @@ int main(void) {
     )
     parts.link(tmp_path / "model.o")
     cc(tmp_path / "main.c", tmp_path / "model.o", "-o", tmp_path / "main", "-lm", "-pthread")
-    assert os.system(str(tmp_path / "main")) == 0
+    subprocess.run([tmp_path / "main"], check=True)
