@@ -8,7 +8,7 @@ dot products a range is of whole groups of theirs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -26,13 +26,14 @@ from ..text.emitter import ENTRY
 from ..text.memory import first_lanes
 from ..tiles.blocked import without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
+from ..tiles.conv_plan import ConvPlan, emit_plan, extended, tile_estimate
 from ..tiles.grouped import GroupedPanel, Grouping, convolution, grouping
 from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, multiply_add_beside, waits
 from ..tiles.panel import Panel
 from ..tiles.panels import Panels, PanelTiling, bytes_of, in_groups
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from ..tiles.window_sums import merged, nest, taps
-from .conv import ConvPlan, dot_of, emit_plan, is_summed, padded_layout, plan_of, tile_estimate, window
+from .conv import dot_of, is_summed, padded_layout, plan_of, window
 
 ENTRY_WORDS = 6  # of a panel in the table of panels
 
@@ -323,8 +324,8 @@ def emit(node: Node[Any], choice: Choice[GroupedTiling], target: Target) -> Code
     plan = plan_of(conv, target, choice.tiling)
     tiling = choice.tiling
     cut = grouping(node, choice.block, tiling.vectors, tiling.group, tiling.beside)
-    known = {f.name: getattr(plan, f.name) for f in fields(ConvPlan)} | {"kinds": cut.kinds(choice.block)}
-    grouped = (PickingPlan if cut.picked else GroupedPlan)(**known, cut=cut)
+    kind = PickingPlan if cut.picked else GroupedPlan
+    grouped = extended(plan, kind, kinds=cut.kinds(choice.block), cut=cut)
     fetched = grouped.dot is None and not grouped.once and waits(target)
     grouped = replace(grouped, fetched=fetched)
     code = emit_plan(grouped, target, choice.cost)

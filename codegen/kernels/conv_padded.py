@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field, fields, replace
+from dataclasses import field, replace
 from typing import ClassVar, TypeGuard
 
 from ...ir import dims, dtypes
@@ -24,11 +24,12 @@ from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, Offer
 from ..tiles.blocked import halo_layout, reckoned, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, packed_operands
+from ..tiles.conv_plan import ConvPlan, emit_plan, extended, tile_estimate
 from ..tiles.microkernel import Tile, fixed_rows, load_tile, most_rows, multiply_add, store_tile
 from ..tiles.panel import Panel
 from ..tiles.panels import Panels, PanelTiling, panel_tilings, panels_of
 from . import conv
-from .conv import ConvPlan, dense_images, emit_plan, is_plain, plan_of, tile_estimate, window
+from .conv import dense_images, is_plain, plan_of, window
 
 SHARE = 0.8  # of all pixels' taps that reach the image, at most
 
@@ -355,10 +356,9 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
     if plan.window != dense_images(node)[2]:  # a column with a border, which is no row
         axes, rows, columns = axes[::-1], 1, 1
     widths = {columns} if isinstance(plan.out.width, int) else {columns >> k for k in range(5)} - {0}
-    known = {f.name: getattr(plan, f.name) for f in fields(ConvPlan)}
-    known |= {"rows": rows, "widths": tuple(sorted(widths, reverse=True)), "fetched": False}
+    plan = replace(plan, rows=rows, widths=tuple(sorted(widths, reverse=True)), fetched=False)
     level2 = target.facts.level2_bytes
-    padded = PaddedPlan(**known, axes=axes, groups=node.op.groups, level2_bytes=level2)
+    padded = extended(plan, PaddedPlan, axes=axes, groups=node.op.groups, level2_bytes=level2)
     return emit_plan(replace(padded, slice=_slice(padded)), target, choice.cost)
 
 

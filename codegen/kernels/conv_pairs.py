@@ -7,7 +7,7 @@ adds up four in 32. All else is as in `conv.py`; a further step says where its c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -18,12 +18,13 @@ from ...records import dataclass
 from ...target import Target
 from ..kernel import Choice, Code, KernelFunction, Offer
 from ..tiles.blocked import Window
+from ..tiles.conv_plan import ConvPlan, extended, kinds_of
 from ..tiles.microkernel import Rows, Tile, fixed_rows
 from ..tiles.pair_sums import FURTHER, GROUP, MOST_FURTHER, Excess, Further, further_steps, with_further
 from ..tiles.panel import Panel
 from ..tiles.panels import PanelTiling, by_depth, in_dot_panels, starts
 from . import conv
-from .conv import ConvPlan, kinds_of, plan_of, window
+from .conv import plan_of, window
 
 WORDS = 3  # of a place
 
@@ -94,8 +95,7 @@ def _places(shape: Sequence[int], window: Window, block: int) -> np.ndarray:
 
 def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
     plan = plan_of(node, target.with_pairs, choice.tiling)
-    known = {f.name: getattr(plan, f.name) for f in fields(ConvPlan)}
-    whole = PairsPlan(**known, further=Further(choice.tiling.further, WORDS))
+    whole = extended(plan, PairsPlan, further=Further(choice.tiling.further, WORDS))
     return conv.code_of(node, whole, choice, target)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field, fields, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 from ...ir import dims, dtypes
@@ -22,12 +22,13 @@ from ...target import Target
 from .. import costs
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
 from ..tiles.blocked_epilogue import place_in
+from ..tiles.conv_plan import ConvPlan, emit_panel, emit_tiles, extended
 from ..tiles.microkernel import Tile, load_tile, store_tile
 from ..tiles.panel import Panel
 from ..tiles.panels import Panels, PanelTiling
 from ..tiles.window_sums import nest
 from . import conv
-from .conv import ConvPlan, dense_images, emit_panel, emit_tiles, is_plain, pack, plan_of
+from .conv import dense_images, is_plain, pack, plan_of
 
 __all__ = ["candidates", "emit", "pack"]
 
@@ -143,6 +144,5 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
 def sliced(node: Node[Conv], plan: ConvPlan, target: Target) -> SlicedPlan:
     """The plan in slices, whose tiles do not overlap: what they add to is there once."""
     width, (columns, *_) = dims.number(plan.out.width), plan.widths
-    known = {f.name: getattr(plan, f.name) for f in fields(ConvPlan)}
-    known |= {"widths": (columns, *([width % columns] if width % columns else []))}
-    return SlicedPlan(**known, each=slice_of(node, target) // plan.x.block)
+    widths = (columns, *([width % columns] if width % columns else []))
+    return extended(plan, SlicedPlan, widths=widths, each=slice_of(node, target) // plan.x.block)

@@ -30,23 +30,12 @@ from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText, Offer, single
 from ..tiles.blocked import Image, Window, image_of, plane_axes, without_halo
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, oriented, pack_operand, packed_operands
+from ..tiles.conv_plan import ConvPlan, emit_panel, emit_tiles, tile_shape
 from ..tiles.copied_rows import CopiedRows
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.panels import PanelTiling, panel_tilings, panels_of
 from ..tiles.run_packing import packed_by_run, packing_estimate
-from .conv import (
-    ConvPlan,
-    dense_images,
-    dot_of,
-    emit_panel,
-    emit_tiles,
-    estimate,
-    is_plain,
-    packed_groups,
-    packed_panels,
-    tile_shape,
-    window,
-)
+from .conv import dense_images, dot_of, estimate, is_plain, packed_groups, packed_panels, window
 
 MOST_CHANNELS = 16
 MOST_BYTES = 1 << 20  # of a window's rows: all are copied for each row of the output that is computed alone

@@ -328,7 +328,7 @@ def emit_strips(
 
 def shares_lines(out: Image) -> bool:
     """Whether threads share lines rather than channels, as those of a 1x1 convolution next to it do that has
-    a quarter as many on its other side (`conv.shares_lines`)."""
+    a quarter as many on its other side (`conv_plan.shares_lines`)."""
     return 4 * dims.typical(out.height * out.width) >= out.channels
 
 

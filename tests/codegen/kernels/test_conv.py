@@ -27,6 +27,7 @@ from support.blocked_cases import (
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import conv, conv_grouped, conv_stem, conv_transpose
+from onnxc.codegen.tiles import conv_plan
 from onnxc.codegen.tiles.panels import panels_of
 from onnxc.facts import Facts
 from onnxc.ir import dims, expr
@@ -159,7 +160,7 @@ def test_panels_of_halves_are_decoded_where_several_tiles_share_them(shape, deco
     node, _ = of_halves(convolution((1, channels, side, side), (outputs, channels, 1, 1)), "bfloat16")
     choice, *_ = choices_of(conv, node, target)
     plan = conv.plan_of(laid_out(node, choice), target, choice.tiling)
-    found = conv.decoding(plan, target, *conv.partition(plan, target, choice.cost))
+    found = conv_plan.decoding(plan, target, *conv_plan.partition(plan, target, choice.cost))
     assert (found.decoded, found.kept) == (decoded, kept)
 
 
@@ -418,7 +419,7 @@ def test_a_tile_has_all_pixels_of_images_of_a_few(target, length):
     widths, kinds = {}, panels_of(2 * target.block, target.block, 2)
     for typical in (2, 1000):
         axis = dims.symbol("width", typical=typical)
-        widths[typical] = conv.tile_shape(target, (None, axis), kinds, "float32", 99)[1]
+        widths[typical] = conv_plan.tile_shape(target, (None, axis), kinds, "float32", 99)[1]
     assert {2, 3, 4} <= set(widths[2]) and len(widths[1000]) < len(widths[2])
 
 
@@ -427,7 +428,7 @@ def test_a_tile_has_all_pixels_of_images_of_a_few(target, length):
 def test_few_pixels_of_lines_of_known_width_are_computed_twice(target, width):
     """16 in tiles of at most 6 are 6 + 6 + 4."""
     kinds = panels_of(2 * target.block, target.block, 2)
-    _, (columns, *narrower) = conv.tile_shape(target, (None, width), kinds, "float32", 512)
+    _, (columns, *narrower) = conv_plan.tile_shape(target, (None, width), kinds, "float32", 512)
     whole, left = divmod(width, columns)
     assert whole * columns + (left and (*narrower, columns)[0]) <= 1.1 * width
     check(convolution((1, 40, 3, width), (2 * target.block, 40, 1, 1)), conv, target, output_halo=1)
