@@ -5,15 +5,21 @@ from typing import Any
 
 class Caller:
     away: bool
+    left: bool
     results: int
     def __init__(
         self,
         array_type: type,
         empty: Callable[..., Any],
+        block: Callable[[int], Any],
         model: int,
         context: int,
         large: int,
+        most: int,
         inputs: tuple[tuple[Any, int, str, int], ...],
-        outputs: tuple[tuple[Any, int, tuple[int, ...] | None], ...],
+        outputs: tuple[tuple[Any, int, tuple[int, ...] | None, int], ...],
     ) -> None: ...
     def run(self, values: Sequence[object]) -> list[Any] | int | None: ...
+    def expect(self, shapes: list[Any], results: list[Any]) -> None: ...
+
+def maps(address: int) -> dict[Any, Any] | list[dict[Any, Any]]: ...

@@ -1,22 +1,25 @@
 """What C values hold. Sequences whose items are alike are read at once: what ZipMap and SplitToSequence give.
 
 Such items lie at equal distances in one block of the library's memory, so that one strided array sees a field
-of all of them. Tensors become views of one array; maps are made a key at a time.
+of all of them. Tensors become views of one array; maps are made in C, where the package was built with that.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections import deque
 from collections.abc import Iterable
-from itertools import repeat
-from operator import setitem
 from typing import Any
 
 import numpy as np
 
 from ..ir import dtypes
 from .c_values import MAP, OPTIONAL, SEQUENCE, TENSOR, CValue, element_type, shape_of, to_array
+
+maps: Any
+try:
+    from ._quick import maps
+except ImportError:
+    maps = None
 
 _STRUCT = np.dtype(CValue)
 _STRING = dtypes.NUMBERS["string"]
@@ -31,9 +34,10 @@ def items_of(value: CValue, count: int, owner: Any) -> list[Any] | None:
     kinds = items["kind"]
     if not (kinds == kinds[0]).all():
         return None
+    first = CValue.from_address(value.data)
     if kinds[0] == TENSOR:
-        return _tensors((CValue * 1).from_address(value.data)[0], items, owner)
-    return _maps(items, owner) if kinds[0] == MAP else None
+        return _tensors(first, items, owner)
+    return _maps(value, first) if kinds[0] == MAP else None
 
 
 def _tensors(first: CValue, items: np.ndarray, owner: Any) -> list[np.ndarray] | None:
@@ -52,25 +56,10 @@ def _tensors(first: CValue, items: np.ndarray, owner: Any) -> list[np.ndarray] |
     return list(_at(first.data, (len(items), *shape), element, (step, *dense), owner))
 
 
-def _maps(items: np.ndarray, owner: Any) -> list[dict] | None:
-    """That share their keys."""
-    step = _distance(items["data"])
-    if step <= 0:
-        return None
-    parts = _at(int(items["data"][0]), (len(items), 2), _STRUCT, (step, _STRUCT.itemsize))
-    numbers = parts[:, 1]
-    step, dtype, length = _distance(numbers["data"]), int(numbers["dtype"][0]), int(numbers["bytes"][0])
-    alike = (numbers["bytes"] == length) & (numbers["dtype"] == dtype)
-    if step <= 0 or length == 0 or dtype == _STRING or not alike.all() or np.ptp(parts["data"][:, 0]) != 0:
-        return None
-    keys = elements((CValue * 2).from_address(int(items["data"][0]))[0], owner)
-    element = element_type(dtypes.ALL[dtype - 1])
-    shape = len(items), length // element.itemsize
-    rows = _at(int(numbers["data"][0]), shape, element, (step, element.itemsize))
-    maps = list(map(dict.copy, repeat(dict.fromkeys(keys), len(items))))
-    for key, column in zip(keys, rows.T.tolist()):
-        deque(map(setitem, maps, repeat(key), column), maxlen=0)
-    return maps
+def _maps(value: CValue, first: CValue) -> list[dict] | None:
+    """Of a sequence of maps, which quick.c makes."""
+    types = {part.dtype for part in (CValue * 2).from_address(first.data)}
+    return maps(ctypes.addressof(value)) if maps is not None and types <= {*_ELEMENTS, _STRING} else None
 
 
 def _distance(addresses: np.ndarray) -> int:

@@ -243,6 +243,14 @@ class Slot(Record):
         except ValueError:  # a type that numpy does not have itself
             return None
 
+    def made_in_c(self, texts: Texts | None) -> bool:
+        """Whether quick.c makes such a result: an array, texts, a map or a sequence of maps."""
+        if self.port.kind in ("map", "sequence") and self.port.key is not None:
+            return {self.port.key, self.port.dtype} <= {"int64", "string", "float32", "float64"}
+        if self.port.kind == "tensor" and not self.port.optional and self.port.dtype == "string":
+            return texts is not None
+        return self.format() is not None
+
     def follows_from(self, inputs: Sequence[Slot]) -> bool:
         """Whether the shape of a result, whose elements numpy has, is written in the names of the inputs'
         dimensions."""

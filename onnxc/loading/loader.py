@@ -554,10 +554,13 @@ Caller: Any = _class_in_c()
 
 
 def _caller(context: int, library: _Library) -> Any:
-    """What makes the usual calls of a context in C, where all that the model takes and returns is arrays."""
+    """What makes the usual calls of a context in C, where all that the model takes is arrays, and all that it
+    returns is arrays or maps."""
     inputs, outputs = library.slots_in, library.slots_out
-    formats = [slot.format() for slot in (*inputs, *outputs)]
+    formats = [slot.format() for slot in inputs]
     if Caller is None or None in formats or any(slot.rank < 0 for slot in inputs):
+        return None
+    if not all(slot.made_in_c(library.texts) for slot in outputs):
         return None
     return Caller(
         np.ndarray,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The usual call of a model in C: `Caller.run` does for arrays of numpy that have the right types what `Context.run`
- * of loader.py does, in a tenth of its time, and leaves every other call to it.
+ * of loader.py does, in a tenth of its time, and leaves every other call to it. Results may be texts too, and maps or
+ * sequences of maps, which `maps` makes.
  *
  * Arrays are read through the buffer protocol, and only what is in Python's stable interface is used, so that one
  * binary serves all versions of Python and of numpy. The package works without it. */
@@ -47,6 +48,97 @@ typedef struct {
 } Caller;
 
 static const int64_t NO_DIMS[1];
+
+/* Maps -------------------------------------------------------------------------------------------- */
+
+/* The keys of the last map, for the next when it has the same. */
+typedef struct {
+    const void *data;
+    int64_t count;
+    PyObject *list;
+} Keys;
+
+static void *text(const char *data, int64_t length, const char *errors)
+{
+    return PyUnicode_DecodeUTF8(data, (Py_ssize_t)length, errors);
+}
+
+static int64_t count_of(const onnxc_value *vector)
+{
+    return vector->rank == 0 ? 1 : vector->dims[0];
+}
+
+/* An element of a vector of keys or values. */
+static PyObject *element(const onnxc_value *vector, int64_t k)
+{
+    switch (vector->dtype) {
+    case ONNXC_FLOAT32: return PyFloat_FromDouble(((const float *)vector->data)[k]);
+    case ONNXC_FLOAT64: return PyFloat_FromDouble(((const double *)vector->data)[k]);
+    case ONNXC_INT64: return PyLong_FromLongLong(((const int64_t *)vector->data)[k]);
+    case ONNXC_STRING: {
+        const onnxc_string *found = (const onnxc_string *)vector->data + k;
+        return text(found->data, found->length, "surrogateescape");
+    }
+    default: return PyErr_Format(PyExc_TypeError, "no map has elements of type %d", (int)vector->dtype);
+    }
+}
+
+static int find_keys(Keys *known, const onnxc_value *keys)
+{
+    const int64_t count = count_of(keys);
+    if (known->list != NULL && known->data == keys->data && known->count == count) return 1;
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (int64_t k = 0; list != NULL && k < count; k++) {
+        PyObject *key = element(keys, k);
+        if (key == NULL || PyList_SetItem(list, (Py_ssize_t)k, key) != 0) Py_CLEAR(list);
+    }
+    Py_XDECREF(known->list);
+    *known = (Keys){keys->data, count, list};
+    return list != NULL;
+}
+
+static PyObject *map_of(const onnxc_value *map, Keys *known)
+{
+    const onnxc_value *keys = map->data, *values = keys + 1;
+    PyObject *made = find_keys(known, keys) ? PyDict_New() : NULL;
+    for (int64_t k = 0; made != NULL && k < known->count; k++) {
+        PyObject *value = element(values, k);
+        if (value == NULL || PyDict_SetItem(made, PyList_GetItem(known->list, (Py_ssize_t)k), value) != 0)
+            Py_CLEAR(made);
+        Py_XDECREF(value);
+    }
+    return made;
+}
+
+/* A map, or a sequence of maps, with everything copied. */
+static PyObject *maps_of(const onnxc_value *value)
+{
+    Keys known = {NULL, 0, NULL};
+    PyObject *made;
+    if (value->kind == ONNXC_MAP) made = map_of(value, &known);
+    else {
+        const int64_t count = count_of(value);
+        made = PyList_New((Py_ssize_t)count);
+        for (int64_t k = 0; made != NULL && k < count; k++) {
+            PyObject *map = map_of((const onnxc_value *)value->data + k, &known);
+            if (map == NULL || PyList_SetItem(made, (Py_ssize_t)k, map) != 0) Py_CLEAR(made);
+        }
+    }
+    Py_XDECREF(known.list);
+    return made;
+}
+
+PyDoc_STRVAR(MAPS, "maps(address)\n--\n\n"
+                   "What the value at an address holds, a map or a sequence of maps, of int64, strings, float32 or\n"
+                   "float64: a dict or a list of dicts.");
+
+static PyObject *maps(PyObject *Py_UNUSED(module), PyObject *address)
+{
+    const Py_ssize_t found = PyLong_AsSsize_t(address);
+    return PyErr_Occurred() ? NULL : maps_of((const onnxc_value *)found);
+}
+
+/* Arrays ------------------------------------------------------------------------------------------ */
 
 /* Whether the value is an array as the port declares it; then the view and the struct describe it. */
 static int lend(const Caller *self, PyObject *given, Py_ssize_t number)
@@ -124,17 +216,23 @@ static PyObject *new_result(Caller *self, Port *port, PyObject *shape, Py_ssize_
     return array;
 }
 
-/* An array with a copy of what the library allocated. */
+/* An array with a copy of what the library allocated, or what stands for texts and maps. */
 static PyObject *copied(Caller *self, Port *port, const onnxc_value *value)
 {
+    if (value->kind != ONNXC_TENSOR) return maps_of(value);
+    const int64_t texts = value->dtype == ONNXC_STRING ? (int64_t)(value->bytes / sizeof(onnxc_string)) : 0;
     onnxc_value copy = *value;
     PyObject *array = NULL, *shape = PyTuple_New(value->rank);
     for (int32_t axis = 0; shape != NULL && axis < value->rank; axis++) {
         PyObject *size = PyLong_FromLongLong(value->dims[axis]);
         if (size == NULL || PyTuple_SetItem(shape, axis, size) != 0) Py_CLEAR(shape);
     }
-    if (shape != NULL) array = new_result(self, port, shape, (Py_ssize_t)value->bytes, &copy);
-    if (array != NULL && value->bytes != 0) memcpy(copy.data, value->data, value->bytes);
+    if (shape != NULL) array = new_result(self, port, shape, texts ? 0 : (Py_ssize_t)value->bytes, &copy);
+    if (array != NULL && texts != 0) {
+        if (self->model->write_texts(value->data, texts, text, (void (*)(void *))Py_DecRef, copy.data) != texts)
+            Py_CLEAR(array);
+    } else if (array != NULL && value->bytes != 0)
+        memcpy(copy.data, value->data, value->bytes);
     Py_XDECREF(shape);
     return array;
 }
@@ -142,7 +240,7 @@ static PyObject *copied(Caller *self, Port *port, const onnxc_value *value)
 /* What the library allocated for an output: copied and released, or None in the place of what is large. */
 static PyObject *taken(Caller *self, Port *port, onnxc_value *value)
 {
-    if (value->bytes >= (uint64_t)self->large) {
+    if (value->bytes >= (uint64_t)self->large && value->kind == ONNXC_TENSOR && value->dtype != ONNXC_STRING) {
         self->away = self->left = 1;
         Py_RETURN_NONE;
     }
@@ -353,7 +451,8 @@ static PyMemberDef MEMBERS[] = {{"away", T_BOOL, offsetof(Caller, away), 0, "whe
 static PyType_Slot SLOTS[] = {{Py_tp_doc, (void *)CALLER},   {Py_tp_new, make},       {Py_tp_dealloc, destroy},
                               {Py_tp_methods, METHODS}, {Py_tp_members, MEMBERS}, {0, NULL}};
 static PyType_Spec SPEC = {"onnxc.loading._quick.Caller", sizeof(Caller), 0, Py_TPFLAGS_DEFAULT, SLOTS};
-static PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "onnxc.loading._quick", NULL, -1, NULL, NULL, NULL, NULL, NULL};
+static PyMethodDef FUNCTIONS[] = {{"maps", maps, METH_O, MAPS}, {NULL, NULL, 0, NULL}};
+static PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "onnxc.loading._quick", NULL, -1, FUNCTIONS, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__quick(void)
 {

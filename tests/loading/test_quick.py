@@ -24,13 +24,20 @@ MODELS = {
     "ends": "g (int64[n] a, int64[k] b) => (int64[m] y) { y = Concat <axis = 0> (a, b) }",
     "large": f"g (float[{LARGE}] x) => (float[{LARGE}] y) {{ y = Neg (x) }}",
     "reshape": "g (float[n] x, int64[k] s) => (float[] y) { y = Reshape (x, s) }",
+    "labels": """g (float[n, 3] x) => (string[n] y, seq(map(int64, float)) z, seq(map(string, float)) w)
+        { i = ArgMax <axis = 1, keepdims = 0> (x)
+          y = ai.onnx.ml.LabelEncoder <keys_int64s = [0, 1, 2], values_strings = ["ä", "", "c"]> (i)
+          z = ai.onnx.ml.ZipMap <classlabels_int64s = [7, -3, 5]> (x)
+          w = ai.onnx.ml.ZipMap <classlabels_strings = ["ä", "", "c"]> (x) }""",
+    "map": """g (float[2] x) => (map(int64, float) y)
+        { y = ai.onnx.ml.ZipMap <classlabels_int64s = [1, 2]> (x) }""",
 }
 
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
     folder = tmp_path_factory.mktemp("quick")
-    head = '<ir_version: 8, opset_import: ["": 17]> '
+    head = '<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 3]> '
     return {
         n: onnxc.compile(onnx.parser.parse_model(head + t), folder / f"{n}.so") for n, t in MODELS.items()
     }
@@ -94,6 +101,39 @@ def test_usual_calls_are_made_in_c_with_the_same_results(load, paths, name, feed
                 assert got.flags.c_contiguous and got.flags.writeable
                 np.testing.assert_array_equal(got, array)
     assert left == []
+
+
+@pytest.mark.parametrize(
+    "name, feeds", [*(("labels", {"x": rows(n)}) for n in (0, 1, 3, 5000)), ("map", {"x": rows(2)[0, :2].copy()})]
+)
+def test_texts_and_maps_are_made_in_c(load, paths, name, feeds):
+    expected = in_python(paths[name], feeds)
+    open_model, left = load
+    left.clear()
+    with open_model(name) as model:
+        for _ in range(3):
+            for got, wanted in zip(model.run(None, feeds), expected, strict=True):
+                if isinstance(wanted, np.ndarray):
+                    assert got.dtype == object and got.shape == wanted.shape
+                    got, wanted = got.tolist(), wanted.tolist()
+                assert got == wanted
+    assert left == []
+
+
+def test_texts_and_maps_are_their_owners_alone(load):
+    open_model, _ = load
+    with open_model("labels") as model:
+        model.run(None, {"x": rows(2)})
+        gc.collect()
+        before = sys.getrefcount(None)
+        kept = [model.run(None, {"x": rows(n)}) for n in range(50)]
+        for texts, numbered, named in kept:
+            assert not numbered or numbered[0] is not named[0]
+        again = model.run(None, {"x": rows(9)})
+        assert [list(map(type, value)) for value in again[1:]] == [[dict] * 9] * 2
+        del kept, again, texts, numbered, named
+        gc.collect()
+        assert abs(sys.getrefcount(None) - before) < 50
 
 
 def read_only(x):
