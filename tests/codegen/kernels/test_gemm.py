@@ -152,6 +152,20 @@ def test_every_tiling_is_right(target, order, vectors):
 
 
 @RUNNABLE
+@pytest.mark.parametrize("symbolic", ["m", ""])
+@pytest.mark.parametrize("terms, order", [(20, "rows"), (700, "panels")])
+def test_rows_of_few_terms_and_many_columns_are_written_in_long_runs(target, symbolic, terms, order):
+    target = replace(target, facts=replace(target.facts, level2_bytes=1 << 18))
+    case = Case("mk,kn->mn", matrix(67, 3301, terms), symbolic=symbolic)
+    choices = [c for c in choices_of(gemm, case.node, target) if c.tiling.dot == 1]
+    assert {c.tiling.order for c in choices} == {order}
+    for choice in choices:
+        case.check(target, choice)
+    if order == "rows":
+        assert all(gemm.RUN <= c.tiling.group < 3301 // (c.tiling.vectors * c.tiling.lanes) for c in choices)
+
+
+@RUNNABLE
 @pytest.mark.parametrize("rows", [1, 2, 3])
 @pytest.mark.parametrize("constant", [0, None])
 def test_equal_columns_have_equal_sums(target, rows, constant):
@@ -460,6 +474,7 @@ def test_one_row_reads_weights_that_are_far_from_several_places(target):
 @pytest.mark.parametrize("target", LEVELS.values(), ids=str)
 def test_tiles_fetch_the_next_panel_of_weights_that_are_far(target):
     case = Case("mk,kn->mn", matrix(40, 200, 320))
+    target = replace(target, facts=replace(target.facts, level2_bytes=1 << 18))
     far, near = replace(target, run_bytes=1 << 30), replace(target, run_bytes=0)
     choice = next(c for c in choices_of(gemm, case.node, far) if c.tiling.order == "panels")
     choice = replace(choice, tiling=replace(choice.tiling, rows=min(6, choice.tiling.rows)))
@@ -483,7 +498,7 @@ def test_a_tile_of_all_rows_fetches_the_next_panel_of_weights_that_are_far(targe
 
 @pytest.mark.parametrize("rows", [0, 1, 13, 15, 31])
 def test_rows_of_the_run_over_weights_that_are_far(rows):
-    far = replace(BEST, run_bytes=1 << 30)
+    far = replace(BEST, run_bytes=1 << 30, facts=replace(BEST.facts, level2_bytes=1 << 18))
     Case("mk,kn->mn", matrix(rows, 200, 320), symbolic="m").check(far)
 
 
