@@ -84,7 +84,9 @@ def _is_depthwise(node: Node) -> bool:
 def _is_pool(node: Node) -> bool:
     op, x = node.op, node.inputs[0] if node.inputs else None
     plain = isinstance(op, Pool) and op.kind in ("max", "mean") and len(op.kernel) == 2
-    return plain and x is not None and x.dtype == "float32" and isinstance(x.shape[1], int)
+    if not plain or x is None or x.shape[2:] == op.kernel:  # of the whole image there is but one band
+        return False
+    return x.dtype == "float32" and isinstance(x.shape[1], int)
 
 
 def _is_first(node: Node) -> bool:

@@ -104,6 +104,11 @@ def test_a_pool_joins_what_is_before_and_behind():
     stays(lambda graph: fuse_bands(graph, TARGET), POOLED)
 
 
+def test_a_pool_of_whole_images_is_left_alone():
+    whole = POOLED.replace("kernel=(2, 2)", "kernel=(8, 9)").replace("sizes=(4, 4)", "sizes=(1, 1)")
+    stays(small, whole)
+
+
 def test_a_pool_that_adds_up_is_left_alone():
     found = small(parse(POOLED.replace("kind=max", "kind=sum")))
     assert kinds(found) == []
