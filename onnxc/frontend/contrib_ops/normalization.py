@@ -52,9 +52,11 @@ def SkipLayerNormalization(
 
 @contrib_op(outputs="output mean? inv_std_var? input_skip_bias_sum?")
 def SkipSimplifiedLayerNormalization(b, input: T, skip: T, gamma: T, bias: T | None = None, *, epsilon=1e-12):
+    """The mean is that which is taken off, 0."""
     total = _sum(b, input, skip, bias)
     y, inverse = _simplified(b, total, widened(b, gamma), epsilon)
-    return b.cast(y, input.dtype), None, inverse, b.cast(total, input.dtype)
+    average = zeros(b, inverse.dtype, inverse.shape)
+    return b.cast(y, input.dtype), average, inverse, b.cast(total, input.dtype)
 
 
 def _simplified(b: Builder, x: Value, scale: Value, epsilon: float, axis: int = -1) -> tuple[Value, Value]:

@@ -94,6 +94,7 @@ NORMALIZATIONS = [
     ),
     Case("SkipSimplifiedLayerNormalization", [X, floats(2, 3, 8), floats(8)], {"epsilon": 1e-5}, (0, 3)),
     Case("SkipSimplifiedLayerNormalization", [X, floats(3, 8), floats(8), floats(8)], outputs=(0, 3)),
+    Case("SkipSimplifiedLayerNormalization", [X, floats(2, 3, 8), floats(8)], outputs=(0, 1, 2, 3)),
     Case("SimplifiedLayerNormalization", [X, floats(8)], domain="", outputs=(0, 1)),
     Case("SimplifiedLayerNormalization", [X, floats(3, 8)], {"axis": 1, "epsilon": 1e-2}, domain=""),
 ]
