@@ -1,13 +1,14 @@
 """Attention without its matrix of weights: softmax(scale * Q K' + bias) V for a few rows at a time.
 
-    for each block of keys:  K' → panels [d][NR] in scratch
+    for each block of keys:  K' → panels [d][NR] in scratch; rows of V that lie apart → side by side
         for each tile of query rows:  weights [rows][keys] = Q K'   (first-level cache)
                                       weights = exp(weights - max)  row by row
                                       out = out * correction + weights V
 Up to BLOCK keys make one block. More are taken block by block, every row keeping its running maximum
 and sum (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). A part is one batch
-element and some rows. FEW rows read the keys where they are, at the speed of memory. Keys behind the last one
-that a mask lets any row of a tile see are left out.
+element and some rows; those of an element that a thread has it computes as one. FEW rows read the keys
+where they are, at the speed of memory. Keys behind the last one that a mask lets any row of a tile see are
+left out.
 """
 
 from __future__ import annotations
@@ -30,13 +31,16 @@ from ..text.shuffles import row_sums
 from ..text.vectors import Vectors
 from ..tiles import mask
 from ..tiles import microkernel as mk
+from ..tiles.lines import Lines, joined
 from ..tiles.packing import pack_panel, padded
 from ..tiles.panel import Panel
 from ..tiles.softmax import Softmax
 from ..tiles.strides import broadcast_stride, row_major
 
 BLOCK = 512  # keys whose weights for one tile still fit the first-level cache
-PART_ROWS = 96  # query rows that pay for packing the keys once more
+LEAST_BLOCK = 128  # keys that pay for correcting what was summed up before
+PART_ROWS = 96  # query rows that pay for packing the keys, where a thread has no more
+MANY = 64  # query rows that pay for copying the values
 VECTORS = 2  # of a panel of keys and of a chunk of the output
 MASKED = 64  # keys for which it pays to look which of them a mask hides
 FEW = 2  # query rows that do not pay for packing the keys
@@ -71,9 +75,17 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     read = keys * (shape.depth + shape.extent) * SIZE
     cost += costs.move(target, read, repeats * read)
     if queries > FEW:
-        cost += costs.move(target, -(-queries // PART_ROWS) * 2 * keys * shape.depth * SIZE)
-    tiling = Tiling(rows, lanes, BLOCK, PART_ROWS)
+        cost += costs.move(target, 2 * keys * (shape.depth + shape.extent * shape.copied) * SIZE)
+    tiling = Tiling(rows, lanes, _block(shape, target), PART_ROWS)
     yield Offer(cost * repeats + _begun_rows(shape, target) + costs.step(target), tiling)
+
+
+def _block(shape: Shape, target: Target) -> int:
+    """Keys whose rows and values take no more than half of the second-level cache."""
+    block, key = BLOCK, (shape.depth + shape.extent) * SIZE
+    while block > LEAST_BLOCK and 2 * block * key > target.facts.level2_bytes:
+        block //= 2
+    return block
 
 
 def _begun_rows(shape: Shape, target: Target) -> Estimate:
@@ -115,6 +127,11 @@ class Shape:
     @property
     def biased(self) -> bool:
         return len(self.row_steps) > BIAS
+
+    @property
+    def copied(self) -> bool:
+        """Whether rows of V lie apart, in few sets of the caches, and are copied for many queries."""
+        return self.row_steps[V] != self.extent * SIZE and dims.typical(self.queries) >= MANY
 
     @property
     def masked(self) -> bool:
@@ -198,6 +215,7 @@ class _Attention:
         self.one_block, self.block = False, tiling.block
         if isinstance(keys, int) and keys <= tiling.block:
             self.one_block, self.block = True, padded(keys, self.width)
+        self.values_row = padded(shape.extent, self.lanes) * SIZE
         self.weights_row = self.block * SIZE + 64  # rows a multiple of 4 KiB apart share cache sets
         self.tiles = dims.ceil_divide(shape.queries, self.rows)
         self.part = max(1, tiling.part // self.rows)
@@ -242,36 +260,39 @@ class _Attention:
         for height in heights:
             for kind in self.kinds(height):
                 self.emit_tile(k, kind, height)
-        groups = dims.ceil_divide(self.tiles, self.part)
-        with k.entry() as f, f.loop("%first", "%last") as parts:
-            index, group = f.divide(parts.index, f.size(groups))
-            self.emit_part(f, places_of(f, self.shape, index), group)
-        parts_ = shape.repeats * groups
+        lines = Lines(self.tiles, self.part)
+        with k.entry() as f, joined(f, lines, "%first", "%last", shape.repeats) as (index, (first, last)):
+            self.emit_part(f, places_of(f, self.shape, index), first, last)
+        parts_ = shape.repeats * lines.count
         rows, begun = shape.repeats * shape.queries, _begun_rows(shape, self.target)
         work = costs.work(self.cost + begun * -1, rows * shape.keys) + costs.work(begun, rows)
-        return single(k.step(parts_, work, self.scratch()["end"], unit=1))
+        return single(k.step(parts_, work, self.scratch_bytes, unit=1))
 
+    @property
     def scratch(self) -> dict[str, int]:
-        """Where a thread's own memory holds what, in bytes: packed keys, weights, the factors of a
-        tile's rows, and each row's running maximum and sum."""
+        """Where a thread's own memory holds what, in bytes: packed keys, values, weights, the factors of a
+        tile's rows, and, last, each row's running maximum and sum."""
         sizes = {
             "panels": padded(self.block, self.width) * self.shape.depth * SIZE,
+            "values": self.block * self.values_row if self.shape.copied else 0,
             "weights": self.rows * self.weights_row,
             "factors": padded(self.rows * 2 * SIZE, 64),
-            "state": padded(self.part * self.rows * 2 * SIZE, 64),
         }
         places, total = {}, 0
         for name, size in sizes.items():
             places[name], total = total, total + padded(size, 64)
-        return places | {"end": total}
+        return places | {"state": total}
 
-    def emit_part(self, f: KernelFunction, places: list[str], group: str) -> None:
+    @property
+    def scratch_bytes(self) -> Dimension:
+        return self.scratch["state"] + self.tiles * (self.rows * 2 * SIZE)
+
+    def emit_part(self, f: KernelFunction, places: list[str], first: str, last: str) -> None:
         """Blocks of keys, for each the tiles of query rows."""
-        shape, first = self.shape, f.mul(group, self.part)
+        shape = self.shape
         keys = f.size(shape.keys)
-        last = f.minimum(f.add(first, self.part), f.size(self.tiles))
         words = [f"i64 {f.size(word)}" for word in self.words]
-        at = {name: f.offset("%scratch", place) for name, place in self.scratch().items()}
+        at = {name: f.offset("%scratch", place) for name, place in self.scratch.items()}
         step = [f.size(d) for d in shape.row_steps]
         blocks = "1"
         if not self.one_block:  # no keys at all make an empty block, whose sums are zeros
@@ -284,11 +305,13 @@ class _Attention:
                 rows = f.minimum(f.mul(f.sub(last, first), self.rows), f.sub(f.size(shape.queries), row))
                 count = self.seen(f, places[BIAS], row, rows, before, count)
             key_rows = f.offset(places[K], f.mul(before, step[K]))
+            value_rows = f.offset(places[V], f.mul(before, step[V]))
             few = f.compare("sle", f.size(shape.queries), FEW) if self.few is None else None
             if not self.few:
                 with self.where(f, few, "rows"):
                     self.pack_keys(f, key_rows, at["panels"], count)
-            values = f.offset(places[V], f.mul(before, step[V]))
+                    if self.shape.copied:
+                        self.copy_values(f, value_rows, at["values"], count)
             begin, end = self.ends(f, loop.index, before, keys)
 
             def tile(height: int, row: str, number: str) -> None:
@@ -309,7 +332,8 @@ class _Attention:
                     at["panels"],
                     at["weights"],
                     at["factors"],
-                    values,
+                    value_rows,
+                    at["values"],
                     f.offset(places[OUT], f.mul(row, step[OUT])),
                     f.offset(at["state"], mine),
                 ]
@@ -364,18 +388,27 @@ class _Attention:
             left = f.sub(count, loop.index)
             pack_panel(f, FLOAT, self.lanes, VECTORS, source, target, shape.depth, inner, row, left)
 
+    def copy_values(self, f: KernelFunction, values: str, target: str, count: str) -> None:
+        """The rows of a block of values one behind the other."""
+        v, extent, step = Vectors(f, FLOAT, self.lanes), self.shape.extent, f.size(self.shape.row_steps[V])
+        with f.loop(0, count) as loop:
+            source = f.offset(values, f.mul(loop.index, step))
+            row = f.offset(target, f.mul(loop.index, self.values_row))
+            for first in range(0, extent, self.lanes):
+                found = load_first(f, FLOAT, self.lanes, f.offset(source, first * SIZE), extent - first)
+                f.store(v.type, found, f.offset(row, first * SIZE), SIZE)
+
     # A tile of rows ------------------------------------------------------------------------------
 
     def emit_tile(self, text: Text, name: str, height: int) -> None:
         """{name}{height}: weights of some query rows for a block of keys, and their share of the
         sum; "rows" reads the keys from panels, "few" where they are."""
-        names = ["%q", "%keys", "%panels", "%weights", "%factors", "%v", "%out", "%state"]
+        names = ["%q", "%keys", "%panels", "%weights", "%factors", "%v", "%values", "%out", "%state"]
         names += ["%bias"] if self.shape.biased else []
         numbers = ["%count", "%begin", "%end", *(f"%w{k}" for k in range(len(self.words)))]
         parameters = [f"ptr {n}" for n in names] + [f"i64 {n}" for n in numbers]
-        name = f"{ENTRY}.{name}{height}"
-        with text.function(name, parameters, attributes="nounwind noinline") as f:
-            if name.startswith(f"{ENTRY}.few"):
+        with text.function(f"{ENTRY}.{name}{height}", parameters, attributes="nounwind noinline") as f:
+            if name == "few":
                 self.few_scores(f, height)
             else:
                 self.scores(f, height)
@@ -394,7 +427,7 @@ class _Attention:
                 for function, apart in functions.items():
                     with nullcontext() if len(functions) == 1 else f.when(self.steps_by(f, apart)):
                         f.run(f"@{function}", *arguments)
-            self.values(f, height)
+            self.values(f, height, self.shape.copied and name == "rows")
             f.statement("ret void")
 
     def steps_by(self, f: Function, apart: int | None) -> str:
@@ -464,9 +497,11 @@ class _Attention:
             yield first, vectors
             first, left = first + vectors * self.lanes, left - vectors
 
-    def values(self, f: Function, height: int) -> None:
+    def values(self, f: Function, height: int, copied: bool) -> None:
         """out = (out * correction + weights V) * normaliser, a chunk of columns at a time."""
-        extent, row_step = self.shape.extent, self.word(self.shape.row_steps[V])
+        extent, (source, row_step) = self.shape.extent, ("%v", self.word(self.shape.row_steps[V]))
+        if copied:
+            source, row_step = "%values", self.values_row
         for first, vectors in self.chunks(height):
             tile = self.tile(height, vectors)
             columns = min(extent - first, tile.columns)
@@ -483,7 +518,7 @@ class _Attention:
                 tile,
                 start,
                 rows,
-                Panel(f.offset("%v", first * SIZE), row_step, columns, ahead),
+                Panel(f.offset(source, first * SIZE), row_step, columns, ahead),
                 self.count,
                 chains=mk.chains_for(self.target, height, self.chunk(height)),
             )

@@ -37,7 +37,7 @@ from ..tiles.stored_panel import stored_form
 MOST_ROWS = 24  # of a tile
 SHARED_SET = 8  # rows whose elements at one k may fall into one set of the first-level cache
 ALL = 1 << 30  # panels or tiles: as many as there are
-RUN = 16  # panels that write long runs of each row, where the cache holds so many: memory is slow to take short ones
+RUN = 16  # panels that write long runs of each row: memory takes short ones slowly
 UNKNOWN = 640  # rows, columns and terms at least of a product of which no size is known
 
 

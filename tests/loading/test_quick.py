@@ -104,7 +104,8 @@ def test_usual_calls_are_made_in_c_with_the_same_results(load, paths, name, feed
 
 
 @pytest.mark.parametrize(
-    "name, feeds", [*(("labels", {"x": rows(n)}) for n in (0, 1, 3, 5000)), ("map", {"x": rows(2)[0, :2].copy()})]
+    "name, feeds",
+    [*(("labels", {"x": rows(n)}) for n in (0, 1, 3, 5000)), ("map", {"x": rows(2)[0, :2].copy()})],
 )
 def test_texts_and_maps_are_made_in_c(load, paths, name, feeds):
     expected = in_python(paths[name], feeds)
@@ -127,11 +128,11 @@ def test_texts_and_maps_are_their_owners_alone(load):
         gc.collect()
         before = sys.getrefcount(None)
         kept = [model.run(None, {"x": rows(n)}) for n in range(50)]
-        for texts, numbered, named in kept:
+        for _, numbered, named in kept:
             assert not numbered or numbered[0] is not named[0]
         again = model.run(None, {"x": rows(9)})
         assert [list(map(type, value)) for value in again[1:]] == [[dict] * 9] * 2
-        del kept, again, texts, numbered, named
+        del kept, again, numbered, named
         gc.collect()
         assert abs(sys.getrefcount(None) - before) < 50
 

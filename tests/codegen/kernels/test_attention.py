@@ -1,5 +1,7 @@
 """Attention against the interpreter: orders of axes, lengths, biases and masks, targets."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support import harness
@@ -95,6 +97,42 @@ def test_many_queries_make_many_parts():
     (step,) = attention.emit(case.node, case.choice(), BEST).steps
     assert step.parts > 4
     case.check()
+
+
+@RUNNABLE
+@pytest.mark.parametrize("symbolic", ["", "qk"])
+@pytest.mark.parametrize("queries, keys, extent", [(64, 37, 20), (70, 600, 64), (99, 1100, 7)])
+def test_many_queries_read_values_that_lie_apart_from_copies(target, queries, keys, extent, symbolic):
+    case = Case(queries, keys, 16, extent, forms=HEADS_INSIDE, symbolic=symbolic, batch=(1, 2))
+    few = Case(16, keys, 16, extent, forms=HEADS_INSIDE, batch=(1, 2))
+    assert attention.shape_of(case.node).copied and not attention.shape_of(few.node).copied
+    case.check(target)
+
+
+def test_queries_that_only_the_run_knows_may_be_few_over_values_that_lie_apart():
+    for queries in (1, 2, 3):
+        Case(queries, 700, forms=HEADS_INSIDE, symbolic="qk").check()
+
+
+@pytest.mark.parametrize("depth, keys", [(16, 512), (96, 256), (256, 128), (1024, 128)])
+def test_blocks_leave_half_of_the_second_level_cache(depth, keys):
+    target = replace(BEST, facts=replace(BEST.facts, level2_bytes=1 << 19))
+    assert Case(9, 2000, depth).choice(target).tiling.block == keys
+
+
+@RUNNABLE
+@pytest.mark.parametrize("bias", [None, "BHqk"])
+def test_rows_of_one_element_have_the_same_bits_in_any_cut(target, bias):
+    case = Case(300, 700, forms=HEADS_INSIDE, batch=(1, 2), bias=bias)
+    if bias:  # causal
+        case.arrays[3][...] = np.where(np.tri(300, 700, 400), 0, -np.inf)
+    prepared = harness.Prepared(case.node, case.choice(target), case.arrays, target, case.sizes)
+    whole = None
+    for split in (1, 2, 3, 5, prepared.calls[0].parts):
+        prepared.outputs[0][:] = 255
+        assert prepared.run(split) is None
+        whole = whole or prepared.outputs[0].tobytes()
+        assert prepared.outputs[0].tobytes() == whole
 
 
 @RUNNABLE
