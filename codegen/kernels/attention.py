@@ -1,6 +1,6 @@
 """Attention without its matrix of weights: softmax(scale * Q K' + bias) V for a few rows at a time.
 
-    for each block of keys:  K' → panels [d][NR] in scratch; rows of V that lie apart → side by side
+    for each block of keys:  K' → panels [d][NR] in scratch; V whose rows lie apart → panels [key][NR]
         for each tile of query rows:  weights [rows][keys] = Q K'   (first-level cache)
                                       weights = exp(weights - max)  row by row
                                       out = out * correction + weights V
@@ -215,7 +215,6 @@ class _Attention:
         self.one_block, self.block = False, tiling.block
         if isinstance(keys, int) and keys <= tiling.block:
             self.one_block, self.block = True, padded(keys, self.width)
-        self.values_row = padded(shape.extent, self.lanes) * SIZE
         self.weights_row = self.block * SIZE + 64  # rows a multiple of 4 KiB apart share cache sets
         self.tiles = dims.ceil_divide(shape.queries, self.rows)
         self.part = max(1, tiling.part // self.rows)
@@ -272,9 +271,10 @@ class _Attention:
     def scratch(self) -> dict[str, int]:
         """Where a thread's own memory holds what, in bytes: packed keys, values, weights, the factors of a
         tile's rows, and, last, each row's running maximum and sum."""
+        shape = self.shape
         sizes = {
-            "panels": padded(self.block, self.width) * self.shape.depth * SIZE,
-            "values": self.block * self.values_row if self.shape.copied else 0,
+            "panels": padded(self.block, self.width) * shape.depth * SIZE,
+            "values": self.block * padded(shape.extent, self.lanes) * SIZE if shape.copied else 0,
             "weights": self.rows * self.weights_row,
             "factors": padded(self.rows * 2 * SIZE, 64),
         }
@@ -389,14 +389,16 @@ class _Attention:
             pack_panel(f, FLOAT, self.lanes, VECTORS, source, target, shape.depth, inner, row, left)
 
     def copy_values(self, f: KernelFunction, values: str, target: str, count: str) -> None:
-        """The rows of a block of values one behind the other."""
+        """A block of values, the columns of a chunk behind those of the one before."""
         v, extent, step = Vectors(f, FLOAT, self.lanes), self.shape.extent, f.size(self.shape.row_steps[V])
         with f.loop(0, count) as loop:
-            source = f.offset(values, f.mul(loop.index, step))
-            row = f.offset(target, f.mul(loop.index, self.values_row))
-            for first in range(0, extent, self.lanes):
-                found = load_first(f, FLOAT, self.lanes, f.offset(source, first * SIZE), extent - first)
-                f.store(v.type, found, f.offset(row, first * SIZE), SIZE)
+            row = f.offset(values, f.mul(loop.index, step))
+            for chunk, vectors in self.chunks(self.rows):
+                width = vectors * self.lanes * SIZE
+                place = f.offset(f.offset(target, chunk * self.block * SIZE), f.mul(loop.index, width))
+                for first in range(chunk, min(extent, chunk + vectors * self.lanes), self.lanes):
+                    found = load_first(f, FLOAT, self.lanes, f.offset(row, first * SIZE), extent - first)
+                    f.store(v.type, found, f.offset(place, (first - chunk) * SIZE), SIZE)
 
     # A tile of rows ------------------------------------------------------------------------------
 
@@ -499,10 +501,11 @@ class _Attention:
 
     def values(self, f: Function, height: int, copied: bool) -> None:
         """out = (out * correction + weights V) * normaliser, a chunk of columns at a time."""
-        extent, (source, row_step) = self.shape.extent, ("%v", self.word(self.shape.row_steps[V]))
-        if copied:
-            source, row_step = "%values", self.values_row
-        for first, vectors in self.chunks(height):
+        extent, row_step = self.shape.extent, self.word(self.shape.row_steps[V])
+        for first, vectors in self.chunks(self.rows if copied else height):
+            values = f.offset("%v", first * SIZE)
+            if copied:
+                values, row_step = f.offset("%values", first * self.block * SIZE), vectors * self.lanes * SIZE
             tile = self.tile(height, vectors)
             columns = min(extent - first, tile.columns)
             rows = mk.strided_rows(f, "%weights", self.weights_row, height, SIZE)
@@ -518,7 +521,7 @@ class _Attention:
                 tile,
                 start,
                 rows,
-                Panel(f.offset(source, first * SIZE), row_step, columns, ahead),
+                Panel(values, row_step, columns, ahead),
                 self.count,
                 chains=mk.chains_for(self.target, height, self.chunk(height)),
             )
