@@ -363,6 +363,8 @@ def _bounds_of_choice(value: Dim) -> tuple[int | None, int | None]:
 
 
 def _multiply_bounds(a: tuple, b: tuple) -> tuple[int | None, int | None]:
+    if (0, 0) in (a, b):
+        return 0, 0
     if a[0] is not None and a[0] >= 0 and b[0] is not None and b[0] >= 0:
         return a[0] * b[0], None if a[1] is None or b[1] is None else a[1] * b[1]
     if None in a or None in b:

@@ -333,6 +333,14 @@ def test_bounds_hold(tree, env):
     assert high is None or expected <= high
 
 
+def test_nothing_times_an_open_size_is_nothing():
+    n = symbol("n")
+    nothing = n * (1 // (n + 2))
+    assert dims.bounds(nothing) == dims.bounds(nothing * -1) == (0, 0)
+    rest = 1 % (n + 2)
+    assert dims.minimum(0, rest) == dims.minimum(rest, 0) == 0
+
+
 @pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(TREES)
