@@ -236,19 +236,19 @@ class Slot(Record):
 
     def format(self) -> str | None:
         """How the buffer protocol names the elements; None where these are no arrays of what it knows."""
-        if self.port.kind != "tensor" or self.port.optional or self.numpy is None or self.numpy.hasobject:
+        if self.port.kind != "tensor" or self.port.optional or self.numpy is None:
             return None
+        if self.numpy.hasobject:  # texts
+            return "O" if self.texts is not None else None
         try:
             return np.empty(0, self.numpy).data.format
         except ValueError:  # a type that numpy does not have itself
             return None
 
-    def made_in_c(self, texts: Texts | None) -> bool:
+    def made_in_c(self) -> bool:
         """Whether quick.c makes such a result: an array, texts, a map or a sequence of maps."""
         if self.port.kind in ("map", "sequence") and self.port.key is not None:
             return {self.port.key, self.port.dtype} <= {"int64", "string", "float32", "float64"}
-        if self.port.kind == "tensor" and not self.port.optional and self.port.dtype == "string":
-            return texts is not None
         return self.format() is not None
 
     def follows_from(self, inputs: Sequence[Slot]) -> bool:

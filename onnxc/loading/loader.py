@@ -557,10 +557,8 @@ def _caller(context: int, library: _Library) -> Any:
     """What makes the usual calls of a context in C, where all that the model takes is arrays, and all that it
     returns is arrays or maps."""
     inputs, outputs = library.slots_in, library.slots_out
-    formats = [slot.format() for slot in inputs]
-    if Caller is None or None in formats or any(slot.rank < 0 for slot in inputs):
-        return None
-    if not all(slot.made_in_c(library.texts) for slot in outputs):
+    formats, shapes = [slot.format() for slot in inputs], [slot.port.shape for slot in inputs]
+    if Caller is None or None in formats or None in shapes or not all(slot.made_in_c() for slot in outputs):
         return None
     return Caller(
         np.ndarray,
@@ -570,7 +568,10 @@ def _caller(context: int, library: _Library) -> Any:
         context,
         LARGE,
         Spares.MOST,
-        tuple((slot.numpy, slot.number, form, slot.rank) for slot, form in zip(inputs, formats)),
+        tuple(
+            (slot.numpy, slot.number, form, len(shape or ()))
+            for slot, form, shape in zip(inputs, formats, shapes)
+        ),
         tuple((slot.numpy, slot.number, slot.shape, slot.nbytes) for slot in outputs),
     )
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The usual call of a model in C: `Caller.run` does for arrays of numpy that have the right types what `Context.run`
- * of loader.py does, in a tenth of its time, and leaves every other call to it. Results may be texts too, and maps or
- * sequences of maps, which `maps` makes.
+ * of loader.py does, in a tenth of its time, and leaves every other call to it. Inputs and results may be texts too,
+ * results maps or sequences of maps, which `maps` makes.
  *
  * Arrays are read through the buffer protocol, and only what is in Python's stable interface is used, so that one
  * binary serves all versions of Python and of numpy. The package works without it. */
@@ -25,6 +25,8 @@ typedef struct {
     Py_ssize_t room[2]; /* bytes of these */
     const char *format; /* of an input's elements in the buffer protocol */
     int32_t rank;       /* of an input */
+    PyObject **texts;   /* of an input of texts in the call under way, whose UTF-8 they keep; or NULL */
+    Py_ssize_t text_count;
 } Port;
 
 typedef struct {
@@ -140,10 +142,44 @@ static PyObject *maps(PyObject *Py_UNUSED(module), PyObject *address)
 
 /* Arrays ------------------------------------------------------------------------------------------ */
 
+static void release_texts(Port *port)
+{
+    for (Py_ssize_t k = 0; k < port->text_count; k++) Py_DECREF(port->texts[k]);
+    PyMem_Free(port->texts);
+    port->texts = NULL;
+    port->text_count = 0;
+}
+
+/* Whether all of an array's objects are texts that have UTF-8, which the struct describes then. */
+static int lend_texts(Port *port, onnxc_value *value, const Py_buffer *view)
+{
+    const Py_ssize_t count = view->len / (Py_ssize_t)sizeof(PyObject *);
+    PyObject *const *objects = view->buf;
+    port->texts = PyMem_Calloc((size_t)count + 1, sizeof(onnxc_string) + sizeof *port->texts);
+    onnxc_string *strings = (onnxc_string *)(port->texts + count + 1);
+    if (port->texts == NULL) return 0;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        Py_ssize_t length = 0;
+        PyObject *text = objects[k];
+        const char *data = text != NULL && PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, &length) : NULL;
+        if (data == NULL) {
+            PyErr_Clear();
+            release_texts(port);
+            return 0;
+        }
+        strings[k] = (onnxc_string){data, length};
+        Py_INCREF(text); /* other threads may change the array meanwhile */
+        port->texts[port->text_count++] = text;
+    }
+    value->data = strings;
+    value->bytes = (uint64_t)count * sizeof *strings;
+    return 1;
+}
+
 /* Whether the value is an array as the port declares it; then the view and the struct describe it. */
 static int lend(const Caller *self, PyObject *given, Py_ssize_t number)
 {
-    const Port *port = &self->ports[number];
+    Port *port = &self->ports[number];
     onnxc_value *value = &self->values[number];
     Py_buffer *view = &self->views[number];
     if (given == NULL || (PyObject *)Py_TYPE(given) != self->array_type) return 0;
@@ -158,12 +194,17 @@ static int lend(const Caller *self, PyObject *given, Py_ssize_t number)
     value->dims = view->ndim ? (const int64_t *)view->shape : NO_DIMS;
     value->data = view->buf;
     value->bytes = (uint64_t)view->len;
-    return 1;
+    if (value->dtype != ONNXC_STRING || lend_texts(port, value, view)) return 1;
+    PyBuffer_Release(view);
+    return 0;
 }
 
 static void release_views(const Caller *self, Py_ssize_t count)
 {
-    while (count-- > 0) PyBuffer_Release(&self->views[count]);
+    while (count-- > 0) {
+        if (self->ports[count].texts != NULL) release_texts(&self->ports[count]);
+        PyBuffer_Release(&self->views[count]);
+    }
 }
 
 /* Memory for a result, an array of bytes: that of an earlier one at which no array looks any more, where it fits. The

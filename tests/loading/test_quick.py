@@ -29,6 +29,9 @@ MODELS = {
           y = ai.onnx.ml.LabelEncoder <keys_int64s = [0, 1, 2], values_strings = ["ä", "", "c"]> (i)
           z = ai.onnx.ml.ZipMap <classlabels_int64s = [7, -3, 5]> (x)
           w = ai.onnx.ml.ZipMap <classlabels_strings = ["ä", "", "c"]> (x) }""",
+    "names": """g (string[n] t, float[n] x) => (int64[n] y, string[n] z, float[n] w)
+        { y = ai.onnx.ml.LabelEncoder <keys_strings = ["ä", "", "c"], values_int64s = [4, 5, 6]> (t)
+          z = Identity (t) w = Neg (x) }""",
     "map": """g (float[2] x) => (map(int64, float) y)
         { y = ai.onnx.ml.ZipMap <classlabels_int64s = [1, 2]> (x) }""",
 }
@@ -86,6 +89,8 @@ USUAL = [
     ("ends", {"a": np.arange(3), "b": np.arange(0)}),
     ("reshape", {"x": np.ones(6, np.float32), "s": np.array([2, 3, 1])}),
     ("reshape", {"x": np.ones(1, np.float32), "s": np.zeros(0, np.int64)}),
+    ("names", {"t": np.array(["ä", "c", "", "no", "\0"], object), "x": rows(5)[:, 0].copy()}),
+    ("names", {"t": np.array([], object), "x": rows(0)[:, 0].copy()}),
 ]
 
 
@@ -150,6 +155,49 @@ def test_arrays_that_are_only_read_are_usual(load, form):
     open_model, left = load
     with open_model("fixed") as model:
         np.testing.assert_array_equal(model(READ[form](rows(2)))[1], -rows(2))
+    assert left == []
+
+
+OTHER_TEXTS = {
+    "of a width": np.array(["ä", "c"]),
+    "a list": ["ä", "c"],
+    "bytes": np.array([b"c", "c"], object),
+    "surrogates": np.array(["c", "\udcff"], object),
+    "no text": np.array(["c", 7], object),
+    "nothing": np.array(["c", None], object),
+}
+
+
+@pytest.mark.parametrize("form", OTHER_TEXTS)
+def test_what_is_no_array_of_texts_is_left_to_python(load, paths, form):
+    feeds = {"t": OTHER_TEXTS[form], "x": rows(2)[:, 0].copy()}
+    open_model, left = load
+
+    def found(call):
+        try:
+            return [value.tolist() for value in call()]
+        except RunError as error:
+            return str(error)
+
+    expected = found(lambda: in_python(paths["names"], feeds))
+    left.clear()
+    with open_model("names") as model:
+        assert found(lambda: model.run(None, feeds)) == expected
+    assert left
+
+
+def test_texts_that_are_lent_are_kept_for_the_call_alone(load):
+    open_model, left = load
+    text = "some text that is nobody else's"
+    with open_model("names") as model:
+        feeds = {"t": np.array([text] * 3, object), "x": rows(3)[:, 0].copy()}
+        before = sys.getrefcount(text)
+        for _ in range(9):
+            model.run(None, feeds)
+        assert sys.getrefcount(text) == before
+        with pytest.raises(RunError):  # its lengths do not agree
+            model.run(None, feeds | {"x": rows(2)[:, 0].copy()})
+        assert sys.getrefcount(text) == before
     assert left == []
 
 
