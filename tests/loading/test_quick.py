@@ -139,7 +139,7 @@ def test_texts_and_maps_are_their_owners_alone(load):
         assert [list(map(type, value)) for value in again[1:]] == [[dict] * 9] * 2
         del kept, again, numbered, named
         gc.collect()
-        assert abs(sys.getrefcount(None) - before) < 50
+        assert abs(sys.getrefcount(None) - before) < 500  # of 1,234 texts
 
 
 def read_only(x):
