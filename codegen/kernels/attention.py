@@ -4,11 +4,11 @@
         for each tile of query rows:  weights [rows][keys] = Q K'   (first-level cache)
                                       weights = exp(weights - max)  row by row
                                       out = out * correction + weights V
-Up to BLOCK keys make one block. More are taken block by block, every row keeping its running maximum
-and sum (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). A part is one batch
-element and some rows; those of an element that a thread has it computes as one. FEW rows read the keys
-where they are, at the speed of memory. Keys behind the last one that a mask lets any row of a tile see are
-left out.
+Up to BLOCK keys make one block, fewer where heads are wide (`_block`). More are taken block by block, every
+row keeping its running maximum and sum (Milakov and Gimelshein, "Online normalizer calculation for
+softmax", 2018). A part is one batch element and some rows; those of an element that a thread has it computes
+as one. FEW rows read the keys where they are, at the speed of memory. Keys behind the last one that a mask
+lets any row of a tile see are left out.
 """
 
 from __future__ import annotations

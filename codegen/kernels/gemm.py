@@ -3,7 +3,7 @@
       ┌──────┬──────┬───┐   n →  panels of NR = vectors * lanes columns; the last may be an edge
       │ tile │      │   │   m ↓  tiles of equal heights: 49 rows by 14 are 13 + 12 + 12 + 12
       ├──────┼──────┼───┤   A part is a block of tiles x a group of panels. Order "panels" runs a
-      │      │      │   │   panel through all tiles of the block, "rows" a tile through all panels.
+      │      │      │   │   panel through all tiles of the block, "rows" a tile through the group's.
 A constant B is packed when compiling, another by a step of its own if enough tiles share it.
 """
 
@@ -128,6 +128,7 @@ def _tiling(product: Product, target: Target, rows: int, vectors: int, lanes: in
     if dot is not None and source == "direct":
         source = "packed"
     order, block, group = parts_of_tiles(product, target, rows, lanes * vectors, tile_time)
+    # Not for what decodes panels, or loads them into matrix registers, which goes by columns.
     held = target.facts.level2_bytes // 4 // max(1, depth * dtypes.itemsize(product.rhs) * lanes * vectors)
     if order == "panels" and tiles > 1 and held >= RUN:
         order, group = "rows", held

@@ -1,5 +1,6 @@
-"""How kernels over blocked images cut a plane into parts: by lines, which are the rows of an image or
-the pixels of an image of one row. Sizes alone decide, so that any number of threads gives the same.
+"""How kernels cut a plane into parts: by lines, which are the rows of a blocked image, the pixels of one of a
+single row, or the tiles of queries that attention has of a head. Sizes alone decide, so that any number of
+threads gives the same.
 """
 
 from __future__ import annotations

@@ -65,6 +65,11 @@ static void *text(const char *data, int64_t length, const char *errors)
     return PyUnicode_DecodeUTF8(data, (Py_ssize_t)length, errors);
 }
 
+static void drop(void *object)
+{
+    Py_DecRef(object);
+}
+
 static int64_t count_of(const onnxc_value *vector)
 {
     return vector->rank == 0 ? 1 : vector->dims[0];
@@ -156,20 +161,21 @@ static int lend_texts(Port *port, onnxc_value *value, const Py_buffer *view)
     const Py_ssize_t count = view->len / (Py_ssize_t)sizeof(PyObject *);
     PyObject *const *objects = view->buf;
     port->texts = PyMem_Calloc((size_t)count + 1, sizeof(onnxc_string) + sizeof *port->texts);
-    onnxc_string *strings = (onnxc_string *)(port->texts + count + 1);
     if (port->texts == NULL) return 0;
+    onnxc_string *strings = (onnxc_string *)(port->texts + count + 1);
     for (Py_ssize_t k = 0; k < count; k++) {
         Py_ssize_t length = 0;
-        PyObject *text = objects[k];
-        const char *data = text != NULL && PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, &length) : NULL;
+        PyObject *object = objects[k];
+        const int is_text = object != NULL && PyUnicode_Check(object);
+        const char *data = is_text ? PyUnicode_AsUTF8AndSize(object, &length) : NULL;
         if (data == NULL) {
             PyErr_Clear();
             release_texts(port);
             return 0;
         }
         strings[k] = (onnxc_string){data, length};
-        Py_INCREF(text); /* other threads may change the array meanwhile */
-        port->texts[port->text_count++] = text;
+        Py_INCREF(object); /* other threads may change the array meanwhile */
+        port->texts[port->text_count++] = object;
     }
     value->data = strings;
     value->bytes = (uint64_t)count * sizeof *strings;
@@ -270,7 +276,7 @@ static PyObject *copied(Caller *self, Port *port, const onnxc_value *value)
     }
     if (shape != NULL) array = new_result(self, port, shape, texts ? 0 : (Py_ssize_t)value->bytes, &copy);
     if (array != NULL && texts != 0) {
-        if (self->model->write_texts(value->data, texts, text, (void (*)(void *))Py_DecRef, copy.data) != texts)
+        if (self->model->write_texts(value->data, texts, text, drop, copy.data) != texts)
             Py_CLEAR(array);
     } else if (array != NULL && value->bytes != 0)
         memcpy(copy.data, value->data, value->bytes);
