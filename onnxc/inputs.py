@@ -3,7 +3,8 @@ expects.
 
 Ports are those of a loaded library. A symbolic dimension gets its size from what is given: `--dim`,
 `--shape` or an array with that name among its dimensions; else, where its name is a sum or product of others
-(`past + 1`), theirs; else it is 1 where a first axis has it (a batch) and a usual size elsewhere.
+(`past + 1`), theirs; else the one that the library has kernels for, and that it has where nothing else tells:
+1 where a first axis has it (a batch) and a usual size elsewhere.
 """
 
 from __future__ import annotations
@@ -306,13 +307,18 @@ def resolve_shapes(
         for symbol, size in zip(port.shape or (), known or ()):
             if isinstance(symbol, str) and size is not None:
                 sizes.setdefault(symbol, size)
-    axes = [(a, name, p.shape or ()) for p in ports for a, name in enumerate(p.shape or ())]
+    axes = [(axis, name, port) for port in ports for axis, name in enumerate(port.shape or ())]
     first = sorted(axes, key=lambda entry: entry[0] > 0)  # first axes before others
-    for axis, variable, shape in sorted(first, key=lambda entry: not str(entry[1]).isidentifier()):
+    for axis, variable, port in sorted(first, key=lambda entry: not str(entry[1]).isidentifier()):
         if isinstance(variable, str) and variable not in sizes:
             made = _of_others(variable, sizes)
-            sizes[variable] = usual(axis, shape) if made is None else made
+            sizes[variable] = _usual(port, axis) if made is None else made
     return {port.name: _shape(port, shapes.get(port.name), sizes) for port in ports}
+
+
+def _usual(port: Port, axis: int) -> int:
+    """How long an axis is where nothing else tells."""
+    return port.typical[axis] if port.typical is not None else usual(axis, port.shape or ())
 
 
 def _of_others(dimension: str, sizes: Mapping[str, int]) -> int | None:
@@ -350,7 +356,7 @@ def _shape(port: Port, asked: Sequence[int | None] | None, sizes: Mapping[str, i
         elif isinstance(size, int):
             shape.append(size)
         else:
-            shape.append(usual(axis, declared) if size not in sizes else sizes[size or ""])
+            shape.append(sizes[size] if size is not None and size in sizes else _usual(port, axis))
     return tuple(shape)
 
 

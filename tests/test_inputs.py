@@ -34,6 +34,13 @@ def test_a_first_axis_is_one_and_others_get_a_usual_size():
     assert shapes(IMAGE, TOKENS) == {"x": (1, 3, 224, 224), "ids": (1, 128)}
 
 
+def test_what_a_library_has_kernels_for_comes_before_a_usual_size():
+    sound = Port("sound", ("batch", "samples"), "float32", typical=(2, 20480))
+    assert shapes(sound) == {"sound": (2, 20480)}
+    assert shapes(sound, dims={"samples": 9}) == {"sound": (2, 9)}
+    assert shapes(Port("x", (None, None), "float32", typical=(2, 7))) == {"x": (2, 7)}
+
+
 def test_a_dimension_that_is_a_first_axis_anywhere_is_one_everywhere():
     assert shapes(Port("a", (4, "n"), "bool"), Port("b", ("n",), "bool")) == {"a": (4, 1), "b": (1,)}
 

@@ -41,7 +41,7 @@ def describe(
         name=name,
         version=__version__,
         inputs=tuple(
-            replace(_port(v.name, v, dim_names), state=dict(graph.states).get(k))
+            replace(_port(v.name, v, dim_names), state=dict(graph.states).get(k), typical=_typical(v))
             for k, v in enumerate(graph.inputs)
         ),
         outputs=tuple(_port(n, v, dim_names) for n, v in zip(output_names, graph.outputs)),
@@ -83,6 +83,13 @@ def _port(name: str, value: Value, dim_names: Mapping[str, str]) -> Port:
     if isinstance(element, MapType):
         return Port(name, element.value, shape, kind, optional, key=element.key, of=of)
     return Port(name, element.dtype if element is not None else None, shape, kind, optional, of=of)
+
+
+def _typical(value: Value) -> tuple[int, ...] | None:
+    """The shape that a value has most of the time, where only the run knows it."""
+    if not isinstance(value.type, TensorType) or dims.is_static(value.shape):
+        return None
+    return tuple(map(dims.typical, value.shape))
 
 
 def _size(size: Dimension, dim_names: Mapping[str, str]) -> int | str | None:

@@ -21,7 +21,8 @@ ALIGNMENT = 64  # of arena and scratch
 class Port:
     """An input or output. `shape` holds numbers and names of symbolic dimensions (None: unnamed);
     it is None itself when the rank is unknown. Of a sequence or optional, `dtype` is the element's; of a
-    map, or a sequence of maps, that of the values, and `key` that of the keys."""
+    map, or a sequence of maps, that of the values, and `key` that of the keys. Of an input with symbolic
+    dimensions, `typical` is the shape that it has most of the time."""
 
     name: str
     dtype: str | None
@@ -31,6 +32,7 @@ class Port:
     state: int | None = None  # of an input: the number of the output that is its next value
     key: str | None = None
     of: str | None = None  # of an optional: the kind of what it holds
+    typical: tuple[int, ...] | None = None
 
     @property
     def static(self) -> bool:
@@ -53,6 +55,7 @@ class Port:
         entry |= {"optional": True} if self.optional else {}
         entry |= {"key": self.key} if self.key else {}
         entry |= {"of": self.of} if self.of else {}
+        entry |= {"typical": list(self.typical)} if self.typical else {}
         return entry | ({"state": outputs[self.state].name} if self.state is not None else {})
 
 

@@ -30,6 +30,7 @@ from ..options import DEFAULTS, Options
 from ..records import dataclass
 from . import functions, schemas, structure, tensors
 from .fixed_values import leading_to, with_values
+from .lengths import usual_lengths
 from .model_file import ModelFile, open_model
 from .onnx_ops.rules import Rule, is_optional
 from .operator_sets import with_functions
@@ -69,9 +70,11 @@ class Importer:
         options: Options,
         operators: Operators,
         facts: Mapping[str, Dimension] | None = None,
+        lengths: Mapping[str, int] | None = None,
     ):
         self.model, self.inlined, self.options, self.operators = model, inlined, options, operators
         self.facts = facts  # what is known of sizes
+        self.lengths = lengths or {}  # how long signals usually are, by variable
         self.file = model.name
         self.session = Session()
         self.diagnostics = DiagnosticList()
@@ -80,7 +83,7 @@ class Importer:
         self.ranks: dict[Value, Dimension] = {}  # of tensors whose rank only the run knows
         # In a region: the same as tensors of a rank, and the first elements of sequences of them.
         self.met: dict[tuple[Value, Builder], Value] = {}
-        self.typical: dict[str, int] = {}  # what the model calls it → its size most of the time
+        self.usual: dict[str, int] = {}  # what the model calls it → its size where nothing else tells
         #: What gradients are taken by: what is computed of it is differentiated, so never folded here.
         self.varied = {
             name.decode()
@@ -100,7 +103,7 @@ class Importer:
         builder = RuleBuilder(self.session, facts=self.facts)
         scope = Scope(builder)
         builder.site = Site(self, scope)
-        self.typical = {**self._usual_sizes(proto), **self.options.typical}
+        self.usual = self._usual_sizes(proto)
         stored = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
 
         def input_of(information: onnx.ValueInfoProto) -> Value:
@@ -518,16 +521,17 @@ class Importer:
         if not any(
             c.isalnum() for c in proto.dim_param
         ):  # no name, or what some exporters write for none: "?"
-            variable = self.session.fresh(hint, typical=usual)
-            self.dim_names[str(variable)] = ""
-            return variable
+            name = identifier(hint, self.session.variables)
+            self.dim_names[name] = ""
+            return dimension.symbol(name, typical=self.lengths.get(name, usual))
         if proto.dim_param in self.options.dims:
             return self.options.dims[proto.dim_param]
         if proto.dim_param not in self.original:
             name = identifier(proto.dim_param, self.session.variables)
-            variable = dimension.symbol(name, typical=self.typical.get(proto.dim_param, usual))
+            usual = self.lengths.get(name, self.usual.get(proto.dim_param, usual))
+            variable = dimension.symbol(name, typical=self.options.typical.get(proto.dim_param, usual))
+            self.dim_names[name] = proto.dim_param
             self.original[proto.dim_param] = variable
-            self.dim_names[str(variable)] = proto.dim_param
         return self.original[proto.dim_param]
 
 
@@ -642,8 +646,10 @@ def import_model(source: Any, options: Options = DEFAULTS, operators: Operators 
         sizes = sizes_of_states(graph, names, options.states)
         pinned = {importer.dim_names[k]: size for k, size in sizes.items() if importer.dim_names.get(k)}
         facts = facts_of_states(graph, names, options.states)
-        if pinned or facts:
-            importer = Importer(model, inlined, options.with_(dims={**options.dims, **pinned}), known, facts)
+        lengths = usual_lengths(graph)
+        if pinned or facts or lengths:
+            fixed = options.with_(dims={**options.dims, **pinned})
+            importer = Importer(model, inlined, fixed, known, facts, lengths)
             graph = importer.run()
     except Refused:
         raise ModelErrors(importer.diagnostics, model.name) from None

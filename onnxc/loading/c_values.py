@@ -165,7 +165,8 @@ class Port(Record):
     it is None itself where the rank is unknown. `dtype` is a name such as "float32" (of a sequence its
     items'), or None. `optional` inputs may be left out. `state`: the output that is an input's next value.
     `key`: the type of the keys of a map, or of maps in a sequence, whose values are of type `dtype`.
-    `of`: the kind of what an optional holds."""
+    `of`: the kind of what an optional holds. `typical`: the shape that an input with symbolic dimensions has
+    most of the time, which kernels were chosen for; None where the library does not say."""
 
     name: str
     shape: tuple[int | str | None, ...] | None
@@ -175,6 +176,7 @@ class Port(Record):
     state: str | None = None
     key: str | None = None
     of: str | None = None
+    typical: tuple[int, ...] | None = None
 
     def type_text(self) -> str:
         """The type as people read it: `float32[n, 3]`, `sequence of float32`."""
@@ -199,6 +201,7 @@ def read_ports(entries: Sequence[Mapping[str, Any]]) -> tuple[Port, ...]:
             e.get("state"),
             e.get("key"),
             e.get("of"),
+            tuple(e["typical"]) if "typical" in e else None,
         )
         for e in entries
     )

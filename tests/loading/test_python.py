@@ -16,6 +16,7 @@ import numpy as np
 import onnx.parser
 import pytest
 from support.installed import installed_tree
+from support.small_models import parsed
 
 import onnxc
 from onnxc import onnxruntime
@@ -140,6 +141,13 @@ def test_a_model_shows_what_it_takes_and_gives(model):
     for port in (*model.inputs, *model.outputs):
         assert f"{port.name}: {port.type_text()}" in repr(model)
         assert port.type_text() in model._repr_html_()
+
+
+def test_a_model_tells_what_its_kernels_were_chosen_for(tmp_path):
+    model = parsed("m (float[n, length] x, float[3] b) => (float[n, length] y) { y = Abs (x) }")
+    onnxc.compile(model, tmp_path / "m.so", typical={"n": 8})
+    x, b = onnxc.load(tmp_path / "m.so").inputs
+    assert x.typical == (8, 128) and b.typical is None
 
 
 def test_the_package_shows_its_public_names_alone():

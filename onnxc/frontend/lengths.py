@@ -1,0 +1,44 @@
+"""Signals: how long an axis usually is that a graph cuts into frames, or goes along in strides.
+
+A sound of 128 samples has no frame of 256. Of an input of floats whose one open axis is a length, a usual one
+has `dims.LENGTH` of whatever the graph makes the fewest of: of its frames, say, or of its last convolution's
+results.
+"""
+
+from __future__ import annotations
+
+from ..ir import dims, dtypes
+from ..ir.dims import Symbol
+from ..ir.graph import Graph, TensorType, Value, walk
+
+MOST_STEPS = 1024  # of a signal for one of what is made of it
+FAR = 1 << 24  # a length at which frames are in proportion to it, whatever they share or lack at the ends
+
+
+def usual_lengths(graph: Graph) -> dict[str, int]:
+    """How long signals usually are, by dimension variable, where that is longer than other lengths."""
+    signals = {symbol: 1.0 for value in graph.inputs for symbol in _lengths(value)}
+    results = (out for node in walk(graph) for out in node.outputs) if signals else ()
+    for size in {size for out in results for size in _open_sizes(out)}:
+        found = dims.symbols(size)
+        for symbol in signals.keys() & found:
+            env = {s.name: s.typical for s in found}
+            near, far = (dims.evaluate(size, env | {symbol.name: length}) for length in (FAR, 2 * FAR))
+            if far > near:
+                signals[symbol] = max(signals[symbol], min(MOST_STEPS, FAR / (far - near)))
+    return {s.name: round(dims.LENGTH * steps) for s, steps in signals.items() if steps > 1}
+
+
+def _lengths(value: Value) -> list[Symbol]:
+    """The variable that is how long an input is, if it is a signal: no other size but the batch is open."""
+    if not isinstance(value.type, TensorType) or not dtypes.is_float(value.type.dtype):
+        return []
+    alone = len(value.shape) == 1
+    atoms = [dims.single_atom(size) for size in value.shape[0 if alone else 1 :] if not isinstance(size, int)]
+    usual = 1 if alone else dims.LENGTH
+    return [a for a in atoms if len(atoms) == 1 and isinstance(a, Symbol) and a.typical == usual]
+
+
+def _open_sizes(value: Value) -> list[dims.Dim]:
+    shape = value.shape if isinstance(value.type, TensorType) else ()
+    return [size for size in shape if not isinstance(size, int)]
