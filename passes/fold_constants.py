@@ -5,7 +5,8 @@
 A constant that repeats one value stays a splat. Of large ones a Map, and what only moves elements, are only
 written down (`Constant.derivation`) and computed when a kernel packs them or the library writes them, one
 by one: weights behind a Cast or DequantizeLinear take no memory before. What would repeat stored elements (a
-Broadcast) stays a node unless only what is folded reads it, and so does one whose folding fails. A table's
+Broadcast) stays a node unless only what is folded reads it, or it takes longer to compute than to read (a
+window times a sinc, of all places and phases); and so does one whose folding fails. A table's
 rows that are gathered by constants are stored as long as all of them are little beside the model.
 """
 
@@ -33,7 +34,7 @@ DERIVED_LIMIT = 16  # bytes derived lazily from each stored byte, beside TOTAL_L
 GROWTH = 8  # of so many bytes of constants one may be added by elements that are stored again
 SMALL = 4096  # bytes of a constant that is computed at once, whatever it takes
 PLACES = 1 << 16  # the same of indices, by which kernels know what lies where
-GENERATED_LIMIT = 16 << 20  # bytes that are stored rather than made of nothing in every run
+GENERATED_LIMIT = 16 << 20  # bytes that are stored rather than made of nothing, or of few, in every run
 #: What takes longer to compute than to read.
 DEAR = ("exp", "log", "sin", "cos", "tan", "tanh", "erf", "pow", "atan", "sinh", "cosh")
 SLICE = 1 << 18  # elements of a derived constant that are computed at a time
@@ -102,12 +103,15 @@ def _repeating(graph: Graph, budget: _Budget) -> set[int]:
     """The nodes, by id, that would store elements again, more than may be. What is read by nodes alone that
     are folded is not stored."""
     made = _made_of(graph)
+    dear = _dear(graph, made)
     stored, found = {id(v) for v in graph.outputs}, set[int]()
     for node in reversed(graph.nodes):
         stays = not node.outputs or id(node.outputs[0]) not in made
         if not stays and any(id(v) in stored for v in node.outputs) and _repeats(node, made):
             moved = not isinstance(node.op, (Map, Broadcast))  # which readers compute for nothing
-            stays = not (moved and budget.repeats(sum(number(v.tensor.nbytes) for v in node.outputs)))
+            nbytes = sum(number(v.tensor.nbytes) for v in node.outputs)
+            pays = id(node.outputs[0]) in dear and nbytes <= GENERATED_LIMIT
+            stays = not pays and not (moved and budget.repeats(nbytes))
             found |= {id(node)} if stays else set()
         if stays:
             stored |= {id(v) for v in node.inputs}
@@ -127,6 +131,16 @@ def _made_of(graph: Graph) -> dict[int, int]:
         if known and interpret.effort(node.op, [v.type for v in node.inputs]) <= interpret.EFFORT_LIMIT:
             elements = sum(found[id(v)] for v in node.inputs)
             found |= {id(v): min(elements, number(v.tensor.count)) for v in node.outputs}
+    return found
+
+
+def _dear(graph: Graph, made: dict[int, int]) -> set[int]:
+    """Of the values that repeat elements those, by id, that take longer to compute than to read."""
+    found = set[int]()
+    for node in graph.nodes:
+        if node.outputs and id(node.outputs[0]) in made and _repeats(node, made):
+            itself = isinstance(node.op, Map) and contains(node.op.body, *DEAR)
+            found |= {id(v) for v in node.outputs if itself or any(id(x) in found for x in node.inputs)}
     return found
 
 

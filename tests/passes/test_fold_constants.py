@@ -237,6 +237,27 @@ def test_what_repeats_data_is_computed_where_it_is_not_stored():
     assert ops(found) == ["Map"]
 
 
+SINC = """graph g(%x: float32[64]) {
+    %w = constant float32[64] #data
+    %v = constant float32[COUNT, 1] #phases
+    %0 = map(%w, %v) { mul($0, $1) }
+    %1 = map(%0) { FUNCTION($0) }
+    %2 = map(%1, %w) { mul($0, $1) }
+    %3 = map(%x, %2) { add($0, $1) }
+    return %3
+}"""
+
+
+@pytest.mark.parametrize(
+    "function, count, found",
+    [("sin", 100, ["Map"]), ("abs", 100, ["Map"] * 4), ("sin", 100_000, ["Map"] * 4)],
+)
+def test_what_repeats_data_is_stored_where_reading_it_is_faster(function, count, found):
+    text = SINC.replace("FUNCTION", function).replace("COUNT", str(count))
+    weights = {"data": np.arange(64, dtype=np.float32), "phases": np.ones((count, 1), np.float32)}
+    assert ops(fold_constants(parse(text, weights))) == found
+
+
 BIAS = """graph g(%x: float32[8, 256, 256], %y: float32[ROWS]) {
     %t = constant float32[100, 8] #data
     %p = constant int64[65536] #data
