@@ -1,6 +1,7 @@
 """The engines that `onnxc bench --against` runs beside a compiled model, each in float32.
 
-ONNX Runtime and OpenVINO run in this process. ncnn and MNN convert a model first, and run in a process of
+ONNX Runtime and OpenVINO run in this process, once they have run in a copy of it: some models end the process
+that OpenVINO compiles them in. ncnn and MNN convert a model first, and run in a process of
 their own (`rival_process.py`), by the Python of the environment that has them.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -51,12 +53,27 @@ T = TypeVar("T")
 
 def _made(name: str, make: Callable[[], T]) -> T:
     """What a rival makes of a model; CompileError where it cannot."""
+    if (number := _ending(make)) is not None:
+        what = f"it ends its process by {signal.Signals(number).name}"
+        raise CompileError(f"'{name}' cannot run the model: {what}")
     try:
         return make()
     except ImportError as error:
         raise CompileError(f"'{name}' cannot be imported: {error}", "pip install 'onnxc[bench]'") from None
     except Exception as error:  # whatever the rival raises
         raise CompileError(f"'{name}' cannot run the model: {one_line(str(error), 300)}") from None
+
+
+def _ending(make: Callable[[], object]) -> int | None:
+    """The signal by which it ends a copy of this process, None where it does not."""
+    process = os.fork()
+    if not process:
+        try:
+            make()
+        finally:
+            os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    return -status if status < 0 else None
 
 
 def _onnxruntime(model: str, feeds: Mapping[str, Any], threads: int, static: bool) -> Callable[[], Sequence]:

@@ -4,6 +4,7 @@ Neither ncnn nor MNN is there: a program that speaks as `rival_process.py` does 
 """
 
 import os
+import signal
 import sys
 import types
 
@@ -84,6 +85,14 @@ def test_a_rival_that_cannot_run_a_model_says_why_in_a_sentence(model, python, r
     assert reason in error.value.reason
     assert remedy in error.value.remedy
     assert "\n" not in str(error.value)
+
+
+def test_a_rival_that_would_end_this_process_is_refused_in_a_sentence(model, monkeypatch):
+    from onnxc.commands import rivals
+
+    monkeypatch.setattr(rivals, "_openvino", lambda *_: os.kill(os.getpid(), signal.SIGSEGV))
+    with pytest.raises(CompileError, match="'openvino' cannot run the model: it ends its process by SIGSEGV"):
+        rival("openvino", model, FEEDS, 1)
 
 
 def test_ncnn_is_told_sizes_and_computes_in_float32(monkeypatch, tmp_path):
