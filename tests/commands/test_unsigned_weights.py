@@ -78,3 +78,21 @@ def test_what_is_quantised_to_signed_bytes_is_known():
 )
 def test_a_model_without_such_products_stays(text):
     assert "Cast" not in changed(text)
+
+
+def test_weights_may_be_multiplied_twice():
+    model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+    g (uint8[2, 2] x) => (float[2, 2] y)
+    <float one = {1}, uint8 zero = {0}, int8 none = {0}, int8[2, 2] w = {100, 1, 0, 1}> {
+        a = DequantizeLinear (x, one, zero)
+        b = DequantizeLinear (w, one, none)
+        c = MatMul (a, b)
+        d = QuantizeLinear (c, one, zero)
+        e = DequantizeLinear (d, one, zero)
+        f = MatMul (e, b)
+        h = QuantizeLinear (f, one, zero)
+        y = DequantizeLinear (h, one, zero)
+    }""")
+    x, w = np.array([[0, 100], [1, 3]], np.uint8), np.array([[100, 1], [0, 1]])
+    (found,) = onnxruntime_session(model).run(None, {"x": x})
+    np.testing.assert_array_equal(found, np.minimum(np.minimum(x @ w, 255) @ w, 255))
