@@ -26,6 +26,7 @@ from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, offered, s
 from ..text.emitter import ENTRY, vector_type
 from ..tiles import epilogue as epilogues
 from ..tiles.blocked import Image, Window, displaced, plane_axes
+from ..tiles.contraction import contraction_of
 from ..tiles.copied_rows import CopiedRows
 from ..tiles.epilogue import Epilogue, Operand, Place
 from ..tiles.lines import Lines, cut_lines
@@ -65,6 +66,8 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     """The tiles that take the least time."""
     if not is_plain(node) or node.op.transposed:
         return
+    if contraction_of(node) is not None:
+        return  # gemm's, whose panels of pixels lie together
     x, out, win = group_images(node)
     known = out.height == 1 or isinstance(out.width, int)  # else rows may be much shorter than a vector
     if out.channels > FEW and (x.channels * win.taps > MOST_TERMS or not known):

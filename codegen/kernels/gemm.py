@@ -1,4 +1,5 @@
-"""Matrix products: every Contract with a normal form (`contraction.py`), cut into register tiles.
+"""Matrix products: every Contract with a normal form (`contraction.py`), and dense convolutions of single
+pixels, cut into register tiles.
 
       ┌──────┬──────┬───┐   n →  panels of NR = vectors * lanes columns; the last may be an edge
       │ tile │      │   │   m ↓  tiles of equal heights: 49 rows by 14 are 13 + 12 + 12 + 12
@@ -28,7 +29,7 @@ from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, near
 from ..text.emitter import ENTRY, Function, Text
 from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
-from ..tiles.contraction import A, Axis, B, C, Product, itemsizes, product_of
+from ..tiles.contraction import A, Axis, B, C, Product, contraction_of, itemsizes, product_of
 from ..tiles.epilogue import Epilogue, Operand, Place
 from ..tiles.packing import pack_columns, pack_panel, padded
 from ..tiles.panel import LINE, Ahead, Panel
@@ -63,7 +64,10 @@ class Tiling:
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     """The fastest tilings by estimate, where the product has a normal form that tiles can do."""
-    product = product_of(node)
+    contraction = contraction_of(node)
+    if contraction is None:
+        return
+    node, product = contraction, product_of(contraction)
     if product is None or not mk.supported(product.lhs, product.rhs, product.accumulate):
         return
     if not epilogues.supported(node.op.epilogue) or node.op.rounded:
@@ -211,8 +215,9 @@ def packing(target: Target, nbytes: float, group: int, size: int) -> Estimate:
 # Packing -----------------------------------------------------------------------------------------
 
 
-def pack(node: Node[Contract], choice: Choice[Tiling], operand: int) -> Constant | None:
+def pack(node: Node, choice: Choice[Tiling], operand: int) -> Constant | None:
     """B as [outer axes of B][panels]."""
+    node = offered(contraction_of(node), node)
     product = product_of(node)
     if product is None or not product.constant or operand != product.operands[1]:
         return None
@@ -253,7 +258,8 @@ def constant_matrix(node: Node[Contract], product: Product) -> Callable[[], np.n
 # Emission ----------------------------------------------------------------------------------------
 
 
-def emit(node: Node[Contract], choice: Choice[Tiling], target: Target) -> Code:
+def emit(node: Node, choice: Choice[Tiling], target: Target) -> Code:
+    node = offered(contraction_of(node), node)
     return Gemm(node, offered(product_of(node), node), choice.tiling, choice.cost, target).code()
 
 

@@ -2,7 +2,8 @@
 
 Labels become axes with a stride for every operand; neighbouring axes that lie in memory like one are
 merged. C's innermost axis is n, so B is the operand that has it: lhs and rhs swap roles where needed.
-What is left of rows, columns and batch are outer axes, over which the product is repeated.
+What is left of rows, columns and batch are outer axes, over which the product is repeated. A convolution of
+single pixels is such a product too, of dense images.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from functools import cached_property
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
-from ...ir.graph import Node
-from ...ir.ops import Contract
+from ...ir.graph import Node, Value
+from ...ir.ops import Contract, Conv
+from ...ir.stored import half_weights
 from ...records import dataclass
 from .strides import broadcast_stride, continues, row_major
+
+REALS = {"float32", "float64"}  # types of which a convolution is computed as a product
 
 A, B, C = 0, 1, 2  # operands of an axis' strides; the epilogue's operands follow
 
@@ -61,6 +65,26 @@ class Product:
     def panels_axes(self) -> tuple[Axis, ...]:
         """The outer axes along which B differs."""
         return tuple(axis for axis in self.outer if axis.strides[B] != 0)
+
+
+def contraction_of(node: Node) -> Node[Contract] | None:
+    """The node, if it is a Contract; of a convolution of single pixels, whose images are dense, one that
+    computes the same: the columns are its pixels. Weights that are stored as halves are left to kernels that
+    pack them."""
+    op = node.op
+    if isinstance(op, Contract):
+        return node
+    if not isinstance(op, Conv) or op.transposed or op.groups != 1 or op.zero or op.narrow:
+        return None
+    x, w = node.inputs[:2]
+    taps = (*w.shape[2:], *op.strides)
+    if half_weights(w.constant) is not None:
+        return None
+    if set(taps) != {1} or set(op.pads) != {0} or not {x.dtype, w.dtype} == {op.accumulate} <= REALS:
+        return None
+    pixels, ones = "hwd"[: len(op.strides)], "ijk"[: len(op.strides)]
+    product = Contract(f"nc{pixels}", f"oc{ones}", f"no{pixels}", op.accumulate, op.epilogue, op.exact)
+    return Node(product, node.inputs, tuple(Value(v.type, v.name) for v in node.outputs), node.origin)
 
 
 def product_of(node: Node) -> Product | None:

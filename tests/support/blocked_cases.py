@@ -52,7 +52,7 @@ def laid_out(node, choice, wider=0, output_halo=0):
 
     inputs = tuple(
         v if v.constant is not None else Value(replace(v.type, layout=wide(layout, wider)), v.name)
-        for v, layout in zip(node.inputs, choice.inputs)
+        for v, layout in zip(node.inputs, choice.inputs or [None] * len(node.inputs))
     )
     outputs = (Value(replace(node.outputs[0].type, layout=wide(choice.output, output_halo))),)
     return Node(node.op, inputs, outputs, node.origin, choice)

@@ -70,9 +70,9 @@ PLANE = 4 * 4 * 8 * 4  # bytes of 8 channels of 4 x 4 pixels
 def convolved(channels, rest, batch=1):
     """A graph that goes on with a blocked image %a of so many channels."""
     return f"""graph g(%x: float32[{batch}, 8, 4, 4]) {{
-        %w = constant float32[{channels}, 8, 1, 1] splat 0.5
+        %w = constant float32[{channels}, 8, 3, 3] splat 0.5
         %v = constant float32[8, 8, 1, 1] splat 0.25
         %k = constant float32[8, 8, 3, 3] splat 0.25
-        %a = conv(%x, %w) {POINTWISE}
+        %a = conv(%x, %w) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
         {rest}
     }}"""

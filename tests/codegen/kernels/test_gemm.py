@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support import harness
+from support import blocked_cases, harness
 from support.assembly import spills
 from support.guarded import guarded
 
@@ -514,3 +514,55 @@ def test_every_line_of_the_panels_behind_the_first_is_fetched_while_others_are_m
     panel = 320 * 4 * choice.tiling.vectors * choice.tiling.lanes
     behind = range(weights.ctypes.data + panel, weights.ctypes.data + weights.nbytes, 64)
     assert {address // 64 for address in behind} <= lines
+
+
+# Convolutions of single pixels -------------------------------------------------------------------
+
+
+@RUNNABLE
+@pytest.mark.parametrize("shape", [(1, 5, 70), (2, 33, 9, 7), (3, 16, 1, 1), (1, 4, 3, 4, 5)], ids=str)
+def test_convolutions_of_single_pixels(target, shape):
+    _, inside, *plane = shape
+    open_ = blocked_cases.symbols("n", inside, *"hwd"[: len(plane)])
+    for outputs in (1, 7, 40):
+        window = (outputs, inside, *[1] * len(plane))
+        for symbolic in (None, open_):
+            blocked_cases.check(blocked_cases.convolution(shape, window, symbolic=symbolic), gemm, target)
+
+
+@RUNNABLE
+def test_epilogues_of_single_pixels(target):
+    total, shift, other = (expr.input_(k, "float32") for k in range(3))
+    body, residual = (total + shift + other).maximum(0.0), blocked_cases.random(2, 9, 5, 6, seed=5)
+    case = blocked_cases.convolution(
+        (2, 12, 5, 6), (9, 12, 1, 1), epilogue=body, extra=[blocked_cases.bias(9), (residual, False)]
+    )
+    blocked_cases.check(case, gemm, target)
+
+
+def test_single_pixels_of_doubles_and_with_weights_of_the_run():
+    blocked_cases.check(blocked_cases.convolution((2, 12, 50), (9, 12, 1), dtype=np.float64), gemm, BEST)
+    case = blocked_cases.convolution((2, 12, 5, 6), (9, 12, 1, 1))
+    blocked_cases.check(replace(case, constant=()), gemm, BEST)
+
+
+@pytest.mark.parametrize(
+    "window, change",
+    [
+        ((8, 8, 1, 1), {"strides": (2, 1)}),
+        ((8, 8, 1, 1), {"pads": (0, 1, 0, 0)}),
+        ((8, 4, 1, 1), {"groups": 2}),
+    ]
+    + [((8, 8, 1, 1), {"narrow": True}), ((8, 8, 1, 2), {})],
+    ids=str,
+)
+def test_what_else_convolutions_do_is_left_to_their_kernels(window, change):
+    case = blocked_cases.convolution((1, 8, 6, 6), window)
+    assert not choices_of(gemm, replace(case, op=replace(case.op, **change)).node(), BEST)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_single_pixels_with_weights_of_halves_are_left_to_kernels_that_pack_them(dtype):
+    case = blocked_cases.convolution((1, 8, 6, 6), (8, 8, 1, 1))
+    halves, plain = blocked_cases.of_halves(case, dtype)
+    assert choices_of(gemm, plain, BEST) and not choices_of(gemm, halves, BEST)

@@ -35,7 +35,7 @@ NODES = {  # (node, target): what it says
 
 def chosen(node, target):
     graph = parse(f"""graph g(%f: float32[64, 64], %u: uint8[64, 64], %s: int8[64, 64], %h: bfloat16[64, 64],
-            %x: float32[1, 4, 3, 3, 3], %w: float32[4, 4, 1, 1, 1]) {{
+            %x: float32[1, 4, 3, 3, 3], %w: float32[4, 4, 2, 2, 2]) {{
         %0 = {node}
         return %0
     }}""")

@@ -152,8 +152,8 @@ def test_a_part_of_a_reshaped_image_has_a_border_of_its_own():
 
 def test_a_blocked_value_is_never_an_output():
     p = Planned("""graph g(%x: float32[1, 256, 1, 1]) {
-        %w = constant float32[512, 256, 1, 1] splat 0.5
-        %a = conv(%x, %w) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
+        %w = constant float32[512, 256, 3, 3] splat 0.5
+        %a = conv(%x, %w) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
         %b = reshape(%a) shape=(1, 512)
         return %b
     }""")
