@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from string import ascii_uppercase
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
@@ -78,11 +79,12 @@ def contraction_of(node: Node) -> Node[Contract] | None:
         return None
     x, w = node.inputs[:2]
     taps = (*w.shape[2:], *op.strides)
-    if half_weights(w.constant) is not None:
+    if half_weights(w.constant) is not None or len(taps) > len(ascii_uppercase):
         return None
     if set(taps) != {1} or set(op.pads) != {0} or not {x.dtype, w.dtype} == {op.accumulate} <= REALS:
         return None
-    pixels, ones = "hwd"[: len(op.strides)], "ijk"[: len(op.strides)]
+    rank = len(op.strides)
+    pixels, ones = ascii_uppercase[:rank], ascii_uppercase[rank : 2 * rank]
     product = Contract(f"nc{pixels}", f"oc{ones}", f"no{pixels}", op.accumulate, op.epilogue, op.exact)
     return Node(product, node.inputs, tuple(Value(v.type, v.name) for v in node.outputs), node.origin)
 

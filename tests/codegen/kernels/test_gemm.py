@@ -520,10 +520,12 @@ def test_every_line_of_the_panels_behind_the_first_is_fetched_while_others_are_m
 
 
 @RUNNABLE
-@pytest.mark.parametrize("shape", [(1, 5, 70), (2, 33, 9, 7), (3, 16, 1, 1), (1, 4, 3, 4, 5)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(1, 5, 70), (2, 33, 9, 7), (3, 16, 1, 1), (1, 4, 3, 4, 5), (1, 4, 2, 3, 2, 3)], ids=str
+)
 def test_convolutions_of_single_pixels(target, shape):
     _, inside, *plane = shape
-    open_ = blocked_cases.symbols("n", inside, *"hwd"[: len(plane)])
+    open_ = blocked_cases.symbols("n", inside, *"hwde"[: len(plane)])
     for outputs in (1, 7, 40):
         window = (outputs, inside, *[1] * len(plane))
         for symbolic in (None, open_):
