@@ -137,6 +137,7 @@ class Target:
     strength_reduction: bool = True  # what LLVM does by this name makes loops faster
     memory_operands: bool = False  # arithmetic reads an operand straight from memory
     memory_broadcasts: bool = False  # or a number there, into all lanes
+    string_moves: bool = False  # the C library copies by one instruction that repeats itself
     broadcasts: int = 1  # broadcast operands that a tile's loop holds in registers at a time
     facts: Facts = field(default_factory=Facts)
     run_bytes: int = 0  # that a run of the lowered graph touches: so much lies between two uses of a constant
@@ -222,7 +223,7 @@ class Target:
 _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
 _V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
-_X86_64 = partial(Target, triple="x86_64-unknown-linux-gnu", memory_operands=True)
+_X86_64 = partial(Target, triple="x86_64-unknown-linux-gnu", memory_operands=True, string_moves=True)
 _WIDENING = partial(Dot, "int16", "int16", "int32", widened="int16", adds=False)
 _PAIRS = partial(Dot, "uint8", "int8", "int32", 4, adds=False)
 

@@ -269,7 +269,7 @@ ONNXC_OPERATOR(unique)(onnxc_context *context, const onnxc_value *in, int32_t in
         places[0][r] = first[g];
         places[2][r] = 0;
         for (int64_t o = 0; o < x.outer && run > 0; o++)
-            memcpy(y + run * (groups * o + r), onnxc_slice_run(&x, first[g], o), (size_t)run);
+            onnxc_copy(y + run * (groups * o + r), onnxc_slice_run(&x, first[g], o), (uint64_t)run);
     }
     for (int64_t s = 0; s < n; s++) {
         places[1][s] = rank_of[group_of[s]];

@@ -241,7 +241,7 @@ ONNXC_OPERATOR(concat_from_sequence)(onnxc_context *context, const onnxc_value *
     for (int64_t o = 0; o < outer && out->bytes > 0; o++)
         for (int64_t i = 0; i < count; i++) {
             size_t run = (size_t)(items[i].bytes / (uint64_t)outer);
-            if (run > 0) memcpy(joined, (const char *)items[i].data + run * (size_t)o, run);
+            if (run > 0) onnxc_copy(joined, (const char *)items[i].data + run * (size_t)o, run);
             joined += run;
         }
     if (dtype == ONNXC_STRING
@@ -293,8 +293,8 @@ static onnxc_object *onnxc_cut(const onnxc_value *x, int64_t axis, int64_t begin
     int64_t inner = size * onnxc_elements(x->rank - (int32_t)axis - 1, x->dims + axis + 1);
     char *to = part->value.data;
     for (int64_t o = 0; o < outer; o++, to += (end - begin) * inner)
-        memcpy(to, (const char *)x->data + inner * (x->dims[axis] * o + begin),
-               (size_t)((end - begin) * inner));
+        onnxc_copy(to, (const char *)x->data + inner * (x->dims[axis] * o + begin),
+                   (uint64_t)((end - begin) * inner));
     if (x->dtype == ONNXC_STRING
         && !onnxc_own_text(part->value.data, onnxc_elements(rank, dims), &part->text)) {
         onnxc_drop(part);

@@ -115,7 +115,7 @@ static int32_t onnxc_output_value(onnxc_context *context, onnxc_value *outputs, 
         void *data = onnxc_tensor_output(context, outputs, index, value->dtype, value->rank,
                                          value->dims);
         if (data == NULL) return context->status;
-        if (output->bytes > 0) memcpy(data, value->data, output->bytes);
+        if (output->bytes > 0) onnxc_copy(data, value->data, output->bytes);
         return ONNXC_OK;
     }
     onnxc_object *object = onnxc_own(value);
@@ -150,7 +150,7 @@ static int32_t onnxc_object_output(onnxc_context *context, int32_t index, onnxc_
     }
     const onnxc_value *value = &object->value;
     void *data = onnxc_tensor_output(context, context->outputs, index, value->dtype, value->rank, value->dims);
-    if (data != NULL && output->bytes > 0) memcpy(data, value->data, output->bytes);
+    if (data != NULL && output->bytes > 0) onnxc_copy(data, value->data, output->bytes);
     if (data != NULL && alone && value->dtype == ONNXC_STRING) {
         output->object = object; /* for the characters */
         return ONNXC_OK;

@@ -101,7 +101,7 @@ static bool onnxc_own_text(onnxc_string *strings, int64_t count, char **block) {
 static onnxc_object *onnxc_copy_tensor(const onnxc_value *tensor) {
     onnxc_object *copy = onnxc_new_tensor(tensor->dtype, tensor->rank, tensor->dims);
     if (copy == NULL) return NULL;
-    if (copy->value.bytes > 0) memcpy(copy->value.data, tensor->data, copy->value.bytes);
+    if (copy->value.bytes > 0) onnxc_copy(copy->value.data, tensor->data, copy->value.bytes);
     int64_t count = onnxc_elements(tensor->rank, tensor->dims);
     if (tensor->dtype == ONNXC_STRING && !onnxc_own_text(copy->value.data, count, &copy->text)) {
         onnxc_drop(copy);
