@@ -28,6 +28,7 @@ class Ability(StrEnum):
     CONVERT_HALF = "convert_half"  # float16 vectors to float32 and back, rounded to nearest even
     GATHER = "gather"  # elements that lie apart come into a vector about as fast as one by one
     PERMUTE = "permute"  # lanes of two vectors of floats, picked by a third
+    CONVERT_INT64 = "convert_int64"  # float vectors to integers of 64 bits
     CONVERT_BF16 = "convert_bf16"  # float32 vectors to bfloat16, rounded to nearest even; subnormals may be 0
     HALF_ARITHMETIC = "half_arithmetic"  # sums and products of float16 vectors, rounded to float16
     DOT_U8S8 = "dot_u8s8"  # int32 lanes += 4 products uint8 * int8 each, exact
@@ -249,7 +250,13 @@ LEVELS: dict[str, Target] = {
             lookup=Lookup(16, 1, "llvm.x86.avx512.pshuf.b.512"),
             narrowing=_narrowing("llvm.x86.avx512.pack{}.512"),
             abilities=frozenset(
-                (Ability.SCALE_EXPONENT, Ability.CONVERT_HALF, Ability.GATHER, Ability.PERMUTE)
+                (
+                    Ability.SCALE_EXPONENT,
+                    Ability.CONVERT_HALF,
+                    Ability.CONVERT_INT64,
+                    Ability.GATHER,
+                    Ability.PERMUTE,
+                )
             ),
             widening=_WIDENING(4, "llvm.x86.avx512.pmaddw.d.512"),
             pairs=_PAIRS("llvm.x86.avx512.pmaddw.d.512", pairs="llvm.x86.avx512.pmaddubs.w.512"),
@@ -293,7 +300,7 @@ LEVELS: dict[str, Target] = {
             lookup=Lookup(64, 4, "llvm.aarch64.neon.tbl4.v16i8"),
             orders_nan=False,
             broadcasts=4,
-            abilities=frozenset((Ability.CONVERT_HALF,)),
+            abilities=frozenset((Ability.CONVERT_HALF, Ability.CONVERT_INT64)),
             widening=_WIDENING(1, "llvm.aarch64.neon.smull.v4i32"),
         ),
     )

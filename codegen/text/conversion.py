@@ -9,6 +9,7 @@ subnormal numbers as 0. Formats: IEEE 754, OCP 8-bit floating point, OCP microsc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from ...ir import dtypes
 from ...records import dataclass
 from ...target import Ability, Narrowing, Target
-from .emitter import vector_type
+from .emitter import splat, vector_type
 from .vectors import Vectors
 
 #: Types whose elements are computed in float32.
@@ -274,6 +275,31 @@ def _to_float(source: Vectors, dtype: str, x: str) -> str:
 
 def _saturated(source: Vectors, v: Vectors, x: str, within: bool) -> str:
     """Floats to integers without a value that the conversion instruction does not define."""
+    if _width(v.dtype) == 64 and v.lanes > 1 and Ability.CONVERT_INT64 not in v.f.target.abilities:
+        return _mostly_short(source, v, x, within)
+    return _converted(source, v, x, within)
+
+
+def _mostly_short(source: Vectors, v: Vectors, x: str, within: bool) -> str:
+    """The same to 64 bits, where vectors are converted to 32 alone: they are once more, one by one, where an
+    element is beyond those."""
+    short = v.of("int32")
+    fits = source.compare("lt", source.abs(x), source.constant(2.0**31))
+    near = source.select(fits, x, source.constant(0))
+    if not dtypes.is_signed(v.dtype):
+        near = source.greater(near, source.constant(0))
+    number = v.f.cast("fptosi", near, short.type, source.type)
+    others = v.f.invert(fits)
+
+    def single(values: Sequence[str]) -> list[str]:
+        return [_converted(source, v, x, within), splat(False, "bool", v.lanes)]
+
+    state = [(v.type, _resized(short, v, number)), (v.mask, others)]
+    return v.f.repeat(state, lambda values: v.any(values[1]), single)[0]
+
+
+def _converted(source: Vectors, v: Vectors, x: str, within: bool) -> str:
+    """The same, all elements alike."""
     low, high = dtypes.integer_range(v.dtype)
     wide = v if _width(v.dtype) >= 32 else v.of("int32")
     x = source.select(source.is_nan(x), source.constant(0), x)

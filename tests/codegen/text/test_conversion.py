@@ -23,6 +23,16 @@ def test_casts(target, dtype):
     check_exact(target, [x.cast(d) for d in to], samples(dtype))
 
 
+@pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("limit", [100.0, 2.0**31, 2.0**53, 2.0**66])
+def test_numbers_of_one_magnitude_become_64_bit_integers(target, dtype, limit):
+    values = np.random.default_rng(0).uniform(-limit, limit, 1000).astype(dtype)
+    edges = [limit, -limit, np.nextafter(limit, 0, dtype=dtype), np.nan if limit > 2**31 else -0.5]
+    values[:: len(edges)] = np.resize(edges, len(values) // len(edges))
+    check_exact(target, [input_(0, dtype).cast(to) for to in ("int64", "uint64")], values)
+
+
 @targets
 @pytest.mark.parametrize("dtype", ("int4", "uint4", "int2", "uint2"))
 def test_casts_between_integers_of_a_few_bits_wrap(target, dtype):
