@@ -23,7 +23,7 @@ def test_casts(target, dtype):
     check_exact(target, [x.cast(d) for d in to], samples(dtype))
 
 
-@pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+@targets
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("limit", [100.0, 2.0**31, 2.0**53, 2.0**66])
 def test_numbers_of_one_magnitude_become_64_bit_integers(target, dtype, limit):
