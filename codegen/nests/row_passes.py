@@ -25,6 +25,7 @@ from ...records import dataclass
 from .. import costs
 from ..text.conversion import NARROW, SCALES, computed_in
 from ..text.scalar import softmax_exp
+from ..text.vector_math import FAR_BELOW
 from .states import State, accumulator
 
 KINDS = ("sum", "prod", "min", "max", "and", "or")
@@ -286,7 +287,7 @@ class RowPasses:
     def _vanish(self) -> None:
         """exp(x - max) → `softmax_exp(x - max)`, unless something may take its logarithm: that of the
         sum, which is at least 1, is as good."""
-        found = [e for s, e in self.reduced if e.dtype == s.dtype == "float32" and self._softmax(s, e)]
+        found = [e for s, e in self.reduced if e.dtype == s.dtype in FAR_BELOW and self._softmax(s, e)]
         made_of = expr.topological(*self.outputs)
         if any(n.op == "log" for n in made_of) and any(e in made_of for e in found):
             return

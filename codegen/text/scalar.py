@@ -378,22 +378,20 @@ def _bounded(node: Expr) -> _Function | None:
 
 
 def softmax_exp(x: Expr) -> Expr:
-    """exp(x) of float32, 0 where x is below `vector_math.FAR_BELOW`."""
-    return expr.where(x < vector_math.FAR_BELOW, 0, expr.exp(x))
+    """exp(x) of float32 or float64, 0 where x is below `vector_math.FAR_BELOW`."""
+    return expr.where(x < vector_math.FAR_BELOW[x.dtype], 0, expr.exp(x))
 
 
 def _softmax_argument(node: Expr) -> Expr | None:
     """x where node is `softmax_exp(x)`."""
-    found = node.op == "select" and node.dtype == "float32" and node.args[2].op == "exp"
+    found = node.op == "select" and node.dtype in vector_math.FAR_BELOW and node.args[2].op == "exp"
     x = node.args[2].args[0] if found else None
     return x if x is not None and softmax_exp(x) is node else None
 
 
 def _sigmoid_argument(node: Expr) -> Expr | None:
-    """x where node is 1 / (1 + exp(-x)) of float32, the form in which `expr.sigmoid` and importers write
-    it."""
-
-    if node.op != "div" or node.dtype != "float32" or not _is_one(node.args[0]):
+    """x where node is 1 / (1 + exp(-x)), the form in which `expr.sigmoid` and importers write it."""
+    if node.op != "div" or node.dtype not in ("float32", "float64") or not _is_one(node.args[0]):
         return None
     power = _beside_one(node.args[1])
     if power is None or power.op != "exp" or power.args[0].op != "neg":

@@ -219,29 +219,37 @@ def _exp32(v: Vectors, x: str) -> str:
     return _scaled(v, _vanishing(v, x, least, p), n, t)
 
 
-_LEAST_POWER = -115  # of two that `softmax_exp` takes for 0
+_LEAST_POWER = {"float32": -115, "float64": -1010}  # of two that `softmax_exp` takes for 0
 
-#: From here on exp(x) of float32 is a normal number, and so is its part of a sum of up to a thousand of
-#: at most 1.
-FAR_BELOW = (_LEAST_POWER + 0.5) * log(2)
+#: From here on exp(x) is a normal number, and so is its part of a sum of up to a thousand of at most 1.
+FAR_BELOW = {dtype: (power + 0.5) * log(2) for dtype, power in _LEAST_POWER.items()}
 
 
 def softmax_exp(v: Vectors, x: str, scale: float = 1.0) -> str:
-    """exp(scale * x) of float32 for x <= 0, 0 below FAR_BELOW, as exact as if scale * x were rounded once:
+    """exp(scale * x) for x <= 0, 0 below FAR_BELOW, of float32 as exact as if scale * x were rounded once:
     to a relative 2e-7 + 6e-8 |scale * x|. Processors take a hundred times longer to make a subnormal number,
     and for every product with one; masks of -100, as models with windows have, make rows of them."""
-    if _has_parts(v) or not 1e-3 < scale < 1e3:
+    far, double = FAR_BELOW[v.dtype], v.dtype == "float64"
+    if _has_parts(v) or double or not 1e-3 < scale < 1e3:
         x, scale = x if scale == 1 else v.mul(x, v.constant(scale)), 1.0
     if _has_parts(v):
-        p, n = _exp32_of_parts(v, v.maximum(x, v.constant(FAR_BELOW), True))
-        return v.scale_exponent(_vanishing(v, x, FAR_BELOW, p), n)
+        if double:
+            return _exp64_of_parts(v, x, None, far)
+        p, n = _exp32_of_parts(v, v.maximum(x, v.constant(far), True))
+        return v.scale_exponent(_vanishing(v, x, far, p), n)
     # The power of two that the exponent's bits hold vanishes where they are 0; p makes up for what it lacks.
-    lack = 127 + _LEAST_POWER
-    bounded = v.maximum(x, v.constant((_LEAST_POWER - 0.4) * log(2) / scale), True)
-    n, t = _nearest(v, bounded, scale * _LOG2E, -_LEAST_POWER)
-    r = v.fma(n, v.constant(-log(2) / scale), bounded)
-    powers = range(len(_EXP32) - 1, -1, -1)
-    p = v.polynomial(r, [c * scale**k * 2.0**lack for k, c in zip(powers, _EXP32)])
+    form, least = _FORMATS[v.dtype], _LEAST_POWER[v.dtype]
+    lack = form.bias + least
+    bounded = v.maximum(x, v.constant((least - 0.4) * log(2) / scale), True)
+    n, t = _nearest(v, bounded, scale * _LOG2E, -least)
+    if double:
+        r = v.fma(n, v.constant(-form.ln2_high), bounded)
+        r = v.fma(n, v.constant(-form.ln2_low), r)
+    else:
+        r = v.fma(n, v.constant(-log(2) / scale), bounded)
+    coefficients = (*_EXP64, 1.0, 1.0) if double else _EXP32
+    powers = range(len(coefficients) - 1, -1, -1)
+    p = v.polynomial(r, [c * scale**k * 2.0**lack for k, c in zip(powers, coefficients)])
     return v.mul(p, _power(v, t))
 
 
@@ -252,8 +260,9 @@ def _vanishing(v: Vectors, x: str, least: float, p: str) -> str:
 
 
 def sigmoid(v: Vectors, x: str, height: float = 1.0) -> str:
-    """height / (1 + exp(-x)) of float32: exp's power of two becomes part of the sum, infinite where exp(-x)
-    is."""
+    """height / (1 + exp(-x)): exp's power of two becomes part of the sum, infinite where exp(-x) is."""
+    if v.dtype == "float64":
+        return _sigmoid64(v, x, height)
     one = v.constant(1)
     if _has_parts(v):
         p, n = _exp32_of_parts(v, _clamp(v, v.neg(x), -87.0, 89.0))
@@ -334,6 +343,10 @@ _EXP64_PART = (
     0.16666666665274185,
     0.5,
 )  # the same on [-0.0218, 0.0218]: 3e-17 of exp
+_EXP64_QUOTIENT = (
+    (6.608678966401472e-05, 0.027774728871594547, 1.0),
+    (0.0019835172804288351, 0.22221612440985151, 2.0),
+)  # P, Q in r² up to 0.1217: exp r = (Q + r P) / (Q - r P): 2e-18
 _ATANH = (
     0.0654570616679975,
     0.0663415735008861,
@@ -408,12 +421,12 @@ def _exp64(v: Vectors, x: str, low: str | None = None) -> str:
     return _scaled(v, _vanishing(v, x, -746.0, v.add(p, v.constant(1))), n, t)
 
 
-def _exp64_of_parts(v: Vectors, x: str, low: str | None) -> str:
-    """(1 + p) * 2**n with n in sixteenths, whose powers below 2 lie in two registers: the polynomial is half
-    as long as that of whole n."""
+def _exp64_of_parts(v: Vectors, x: str, low: str | None, least: float = -746.0) -> str:
+    """(1 + p) * 2**n, 0 below `least`, with n in sixteenths, whose powers below 2 lie in two registers: the
+    polynomial is half as long as that of whole n."""
     form = _FORMATS["float64"]
     rounder = v.constant(form.rounder / _PARTS)
-    bounded = _clamp(v, x, -746.0, 710.0)
+    bounded = _clamp(v, x, least, 710.0)
     t = v.fma(bounded, v.constant(_LOG2E), rounder)
     n = v.sub(t, rounder)
     r = v.fma(n, v.constant(-form.ln2_high), bounded)
@@ -424,20 +437,13 @@ def _exp64_of_parts(v: Vectors, x: str, low: str | None) -> str:
     powers = [literal(2.0 ** (k / _PARTS), "float64") for k in range(_PARTS)]
     tables = [vector_constant("double", powers[k : k + _PARTS // 2]) for k in (0, _PARTS // 2)]
     power = v.permuted(tables, v.bits(t))
-    return v.scale_exponent(_vanishing(v, x, -746.0, v.fma(power, p, power)), n)
+    return v.scale_exponent(_vanishing(v, x, least, v.fma(power, p, power)), n)
 
 
 def _half_exp(v: Vectors, x: str) -> str:
     """exp(x) / 2 of x >= 0, which overflows a little later than exp."""
     p, n, t = _expm1_reduced(v, v.minimum(x, v.constant(712.0), True), 2045)
     return _scaled(v, v.add(p, v.constant(1)), v.sub(n, v.constant(1)), t)
-
-
-def _expm1(v: Vectors, x: str) -> str:
-    """exp(x) - 1 of 0 <= x < 700"""
-    p, _, t = _expm1_reduced(v, x, 1023)
-    power = _power(v, t)
-    return v.fma(power, p, v.sub(power, v.constant(1)))
 
 
 def _log64(v: Vectors, x: str, short: bool = False) -> str:
@@ -456,11 +462,37 @@ def _log64(v: Vectors, x: str, short: bool = False) -> str:
     return _log_ends(v, x, result)
 
 
+def _exp_quotient(v: Vectors, x: str) -> tuple[str, str, str]:
+    """(q, p, power): exp(x) = power * (q + p) / (q - p), for x clamped already to where the power of two is
+    normal, 0 or infinite: half as many steps as a polynomial, for whoever divides anyway."""
+    form = _FORMATS["float64"]
+    n, t = _nearest(v, x, _LOG2E, form.bias)
+    r = v.fma(n, v.constant(-form.ln2_high), x)
+    r = v.fma(n, v.constant(-form.ln2_low), r)
+    odd, even = (v.polynomial(v.mul(r, r), part) for part in _EXP64_QUOTIENT)
+    return even, v.mul(r, odd), _power(v, t)
+
+
+def _sigmoid64(v: Vectors, x: str, height: float) -> str:
+    """height / (1 + power * (q + p) / (q - p))"""
+    q, p, power = _exp_quotient(v, _clamp(v, v.neg(x), -708.0, 710.0))
+    rest = v.sub(q, p)
+    total = v.fma(power, v.add(q, p), rest)
+    return v.div(rest if height == 1 else v.mul(rest, v.constant(height)), total)
+
+
 def _tanh64(v: Vectors, x: str) -> str:
-    """t / (t + 2) with t = exp(2x) - 1."""
+    """(e - 1) / (e + 1) with e = exp(2x) = power * (q + p) / (q - p), which near 0 is p / q."""
     a = v.minimum(v.abs(x), v.constant(20.0), True)
-    t = _expm1(v, v.add(a, a))
-    return v.copysign(v.div(t, v.add(t, v.constant(2))), x)
+    q, p, power = _exp_quotient(v, v.add(a, a))
+    more, less = v.add(power, v.constant(1)), v.sub(power, v.constant(1))
+    above = v.fma(less, q, v.mul(more, p))
+    below = v.fma(more, q, v.mul(less, p))
+    if not v.f.target.fused_multiply_add:  # products are rounded, but for those with a power of two
+        exact, rest = v.mul(power, v.add(q, p)), v.sub(q, p)
+        above = v.select(v.compare("gt", power, v.constant(4)), v.sub(exact, rest), above)
+        below = v.add(exact, rest)
+    return v.copysign(v.div(above, below), x)
 
 
 def _sinh64(v: Vectors, x: str) -> str:

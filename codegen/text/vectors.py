@@ -16,6 +16,7 @@ from ...records import dataclass
 from ...target import PERMUTE, PERMUTE_ONE, SCALE_EXPONENT
 from .emitter import Function, Reg, is_number, scalar_type, splat, type_of, vector_type
 
+LONG = 8  # coefficients of a polynomial of one scheme
 _FLOAT_COMPARISONS = {
     "eq": "oeq",
     "ne": "une",
@@ -104,7 +105,16 @@ class Vectors:
         return self.add(self.mul(a, b), c)
 
     def polynomial(self, x: str, coefficients: Sequence[float]) -> str:
-        """Horner's scheme, the highest power first."""
+        """Horner's scheme, the highest power first. Of many coefficients one for the even powers and one for
+        the odd, beside each other: of long ones a processor does not hold several to compute them at once."""
+        if len(coefficients) <= LONG:
+            return self._horner(x, coefficients)
+        last, before = coefficients[-1::-2], coefficients[-2::-2]
+        square = self.mul(x, x)
+        even, odd = (self._horner(square, part[::-1]) for part in (last, before))
+        return self.fma(odd, x, even)
+
+    def _horner(self, x: str, coefficients: Sequence[float]) -> str:
         result = self.constant(coefficients[0])
         for c in coefficients[1:]:
             result = self.fma(result, x, self.constant(c))

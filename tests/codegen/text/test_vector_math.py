@@ -137,32 +137,40 @@ def test_functions_keep_the_sign_of_zero(target, name):
 
 
 @targets
-@pytest.mark.parametrize(
-    "made, height",
-    [(expr.sigmoid(input_(0, "float32")), 1), (1 + apply("tanh", input_(0, "float32")), 2)],
-    ids=["sigmoid", "1 + tanh"],
-)
-def test_sigmoids_are_recognised(target, made, height):
-    """1 + tanh x is 2 / (1 + exp(-2x)), where nothing cancels."""
-    x = arguments("float32", (-88 / height, 88 / height), (-5, 5))
-    (got,) = run(target, [made], [x])
-    with np.errstate(all="ignore"):
-        want = height / (1 + np.exp(-height * x.astype(np.longdouble)))
-    normal = (want > height * 2.0**-126) | np.isnan(want)
-    units, message = worst(got[normal], want[normal], x[normal])
-    assert units <= 3, message
-    assert np.all(got[~normal] < height * 2.0**-126)
+@pytest.mark.parametrize("dtype", ("float32", "float64"))
+def test_sigmoids_are_recognised(target, dtype):
+    check_sigmoid(target, expr.sigmoid(input_(0, dtype)), dtype, 1)
 
 
 @targets
-def test_exponentials_of_a_softmax_vanish_far_below_its_greatest(target):
-    x = -np.abs(arguments("float32", (-90, 0), (-1, 0)))
-    (got,) = run(target, [softmax_exp(input_(0, "float32"))], [x])
+def test_a_tanh_beside_one_is_a_sigmoid(target):
+    """1 + tanh x is 2 / (1 + exp(-2x)), where nothing cancels."""
+    check_sigmoid(target, 1 + apply("tanh", input_(0, "float32")), "float32", 2)
+
+
+def check_sigmoid(target, made, dtype, height):
+    end, least = (88, -126) if dtype == "float32" else (709, -1022)
+    x = arguments(dtype, (-end / height, end / height), (-5, 5))
+    (got,) = run(target, [made], [x])
+    with np.errstate(all="ignore"):
+        want = height / (1 + np.exp(-height * x.astype(np.longdouble)))
+    normal = (want > height * 2.0**least) | np.isnan(want)
+    units, message = worst(got[normal], want[normal], x[normal])
+    assert units <= 3, message
+    assert np.all(got[~normal] < height * 2.0**least)
+
+
+@targets
+@pytest.mark.parametrize("dtype, error, each", [("float32", 2e-7, 6e-8), ("float64", 5e-16, 0)])
+def test_exponentials_of_a_softmax_vanish_far_below_its_greatest(target, dtype, error, each):
+    end = FAR_BELOW[dtype]
+    x = -np.abs(arguments(dtype, (int(end) - 10, 0), (-1, 0)))
+    (got,) = run(target, [softmax_exp(input_(0, dtype))], [x])
     with np.errstate(all="ignore"):
         want = np.exp(x.astype(np.longdouble))
-        error = np.abs(got - want) / want
-    near, far = x >= FAR_BELOW + 0.01, x < FAR_BELOW - 0.01
-    assert np.all(error[near] <= 2e-7 - 6e-8 * x[near])
+        off = np.abs(got - want) / want
+    near, far = x >= end + 0.01, x < end - 0.01
+    assert np.all(off[near] <= error - each * x[near])
     assert not got[far].any()
     assert np.all(np.isnan(got) == np.isnan(x))
 
