@@ -73,6 +73,14 @@ def _nearest(v: Vectors, x: str, scale: float, offset: int) -> tuple[str, str]:
     return v.sub(t, rounder), t
 
 
+def _reduced(v: Vectors, x: str, offset: int) -> tuple[str, str, str]:
+    """(r, n, t): x = r + n * ln 2, |r| at most half of ln 2; t holds n + offset."""
+    form = _FORMATS[v.dtype]
+    n, t = _nearest(v, x, _LOG2E, offset)
+    r = v.fma(n, v.constant(-form.ln2_high), x)
+    return v.fma(n, v.constant(-form.ln2_low), r), n, t
+
+
 def _scaled(v: Vectors, x: str, n: str, t: str) -> str:
     """x * 2**n, rounded once, for n from twice the least to twice the greatest exponent; t holds n + 2 *
     bias."""
@@ -180,16 +188,6 @@ _ERFC32 = (
 _LOG2E = 1 / log(2)
 
 
-def _exp32_reduced(v: Vectors, x: str, offset: int, sign: int = 1) -> tuple[str, str, str]:
-    """(p, n, t): exp(sign * x) = p * 2**n, for x clamped already."""
-    form = _FORMATS["float32"]
-    n, t = _nearest(v, x, sign * _LOG2E, offset)
-    r = v.fma(n, v.constant(-sign * form.ln2_high), x)
-    r = v.fma(n, v.constant(-sign * form.ln2_low), r)
-    powers = range(len(_EXP32) - 1, -1, -1)
-    return v.polynomial(r, [c * sign**k for k, c in zip(powers, _EXP32)]), n, t
-
-
 def _exp32_of_parts(v: Vectors, x: str) -> tuple[str, str]:
     """(p, n): exp(x) = p * 2**floor(n), for x clamped already: n in sixteenths, whose powers below 2 lie in a
     register, so that the polynomial is half as long."""
@@ -215,8 +213,8 @@ def _exp32(v: Vectors, x: str) -> str:
     if _has_parts(v):
         p, n = _exp32_of_parts(v, bounded)
         return v.scale_exponent(_vanishing(v, x, least, p), n)
-    p, n, t = _exp32_reduced(v, bounded, 254)
-    return _scaled(v, _vanishing(v, x, least, p), n, t)
+    r, n, t = _reduced(v, bounded, 254)
+    return _scaled(v, _vanishing(v, x, least, v.polynomial(r, _EXP32)), n, t)
 
 
 _LEAST_POWER = {"float32": -115, "float64": -1010}  # of two that `softmax_exp` takes for 0
@@ -241,11 +239,10 @@ def softmax_exp(v: Vectors, x: str, scale: float = 1.0) -> str:
     form, least = _FORMATS[v.dtype], _LEAST_POWER[v.dtype]
     lack = form.bias + least
     bounded = v.maximum(x, v.constant((least - 0.4) * log(2) / scale), True)
-    n, t = _nearest(v, bounded, scale * _LOG2E, -least)
     if double:
-        r = v.fma(n, v.constant(-form.ln2_high), bounded)
-        r = v.fma(n, v.constant(-form.ln2_low), r)
+        r, _, t = _reduced(v, bounded, -least)
     else:
+        n, t = _nearest(v, bounded, scale * _LOG2E, -least)
         r = v.fma(n, v.constant(-log(2) / scale), bounded)
     coefficients = (*_EXP64, 1.0, 1.0) if double else _EXP32
     powers = range(len(coefficients) - 1, -1, -1)
@@ -261,16 +258,15 @@ def _vanishing(v: Vectors, x: str, least: float, p: str) -> str:
 
 def sigmoid(v: Vectors, x: str, height: float = 1.0) -> str:
     """height / (1 + exp(-x)): exp's power of two becomes part of the sum, infinite where exp(-x) is."""
-    if v.dtype == "float64":
-        return _sigmoid64(v, x, height)
-    one = v.constant(1)
-    if _has_parts(v):
+    if v.dtype == "float32" and _has_parts(v):
         p, n = _exp32_of_parts(v, _clamp(v, v.neg(x), -87.0, 89.0))
-        total = v.add(v.scale_exponent(p, n), one)
-    else:
-        p, _, t = _exp32_reduced(v, _clamp(v, x, -89.0, 87.0), 127, -1)
-        total = v.fma(p, _power(v, t), one)
-    return v.div(v.constant(height), total)
+        return v.div(v.constant(height), v.add(v.scale_exponent(p, n), v.constant(1)))
+    # height / (1 + power * (q + p) / (q - p))
+    ends = (-87.0, 89.0) if v.dtype == "float32" else (-708.0, 710.0)
+    q, p, power = _exp_quotient(v, _clamp(v, v.neg(x), *ends))
+    rest = v.sub(q, p)
+    total = v.fma(power, v.add(q, p), rest)
+    return v.div(rest if height == 1 else v.mul(rest, v.constant(height)), total)
 
 
 def one_and_tanh(v: Vectors, x: str) -> str:
@@ -343,10 +339,13 @@ _EXP64_PART = (
     0.16666666665274185,
     0.5,
 )  # the same on [-0.0218, 0.0218]: 3e-17 of exp
-_EXP64_QUOTIENT = (
-    (6.608678966401472e-05, 0.027774728871594547, 1.0),
-    (0.0019835172804288351, 0.22221612440985151, 2.0),
-)  # P, Q in r² up to 0.1217: exp r = (Q + r P) / (Q - r P): 2e-18
+_EXP_QUOTIENT = {
+    "float32": ((0.016644957930981541, 1.0), (0.19995641763687837, 2.0)),
+    "float64": (
+        (6.608678966401472e-05, 0.027774728871594547, 1.0),
+        (0.0019835172804288351, 0.22221612440985151, 2.0),
+    ),
+}  # P, Q in r² up to 0.1217: exp r = (Q + r P) / (Q - r P): 2e-10, 2e-18
 _ATANH = (
     0.0654570616679975,
     0.0663415735008861,
@@ -405,10 +404,7 @@ _ERFC64 = (
 
 def _expm1_reduced(v: Vectors, x: str, offset: int, low: str | None = None) -> tuple[str, str, str]:
     """(p, n, t): exp(x + low) = (1 + p) * 2**n, for x clamped already; t holds n + offset."""
-    form = _FORMATS["float64"]
-    n, t = _nearest(v, x, _LOG2E, offset)
-    r = v.fma(n, v.constant(-form.ln2_high), x)
-    r = v.fma(n, v.constant(-form.ln2_low), r)
+    r, n, t = _reduced(v, x, offset)
     if low is not None:
         r = v.add(r, low)
     return v.fma(v.mul(r, r), v.polynomial(r, _EXP64), r), n, t
@@ -465,20 +461,9 @@ def _log64(v: Vectors, x: str, short: bool = False) -> str:
 def _exp_quotient(v: Vectors, x: str) -> tuple[str, str, str]:
     """(q, p, power): exp(x) = power * (q + p) / (q - p), for x clamped already to where the power of two is
     normal, 0 or infinite: half as many steps as a polynomial, for whoever divides anyway."""
-    form = _FORMATS["float64"]
-    n, t = _nearest(v, x, _LOG2E, form.bias)
-    r = v.fma(n, v.constant(-form.ln2_high), x)
-    r = v.fma(n, v.constant(-form.ln2_low), r)
-    odd, even = (v.polynomial(v.mul(r, r), part) for part in _EXP64_QUOTIENT)
+    r, _, t = _reduced(v, x, _FORMATS[v.dtype].bias)
+    odd, even = (v.polynomial(v.mul(r, r), part) for part in _EXP_QUOTIENT[v.dtype])
     return even, v.mul(r, odd), _power(v, t)
-
-
-def _sigmoid64(v: Vectors, x: str, height: float) -> str:
-    """height / (1 + power * (q + p) / (q - p))"""
-    q, p, power = _exp_quotient(v, _clamp(v, v.neg(x), -708.0, 710.0))
-    rest = v.sub(q, p)
-    total = v.fma(power, v.add(q, p), rest)
-    return v.div(rest if height == 1 else v.mul(rest, v.constant(height)), total)
 
 
 def _tanh64(v: Vectors, x: str) -> str:
