@@ -28,7 +28,7 @@ from .tiles.microkernel import fetched_ahead
 from .tiles.panel import prefetch_line
 
 CHAINS = 12  # sums that do not wait for each other: more than any latency times any rate
-MIXED = 6  # of each kind: more than any latency of theirs
+MIXED = 24  # of all kinds together: more than any latency times any rate
 KINDS = ("multiply-add", "sum", "add", "xor")  # of instructions that run together
 WINDOW = 1 << 20  # bytes of a larger memory that are timed together
 VISITS = 6  # of each figure
@@ -76,7 +76,7 @@ def _probes(target: Target, sizes: Facts) -> dict[str, Callable[[], float]]:
     probes = {
         "one sum": _probe(_compiled(target, _multiply_adds(1))),
         "multiply_adds": _probe(_compiled(target, _multiply_adds(CHAINS)), CHAINS),
-        "instructions": _probe(_compiled(target, _mixed), len(KINDS) * MIXED),
+        "instructions": _probe(_compiled(target, _mixed), sum(_of_each_kind(target))),
         "divisions": _probe(_compiled(target, _divisions), CHAINS, 20_000),
         "one number": _probe(_compiled(target, _numbers), UNROLLED),
         "half vectors": _probe(_compiled(target, _multiply_adds(CHAINS), 2), CHAINS),
@@ -154,20 +154,29 @@ def _divisions(f: Function, v: Vectors) -> None:
         f.store(v.type, number, "%memory", 64)
 
 
+def _of_each_kind(target: Target) -> list[int]:
+    """How many instructions of each of KINDS run together: as many as registers hold beside operands."""
+    count = min(MIXED, target.vector_registers - 2)
+    return [(count + len(KINDS) - 1 - k) // len(KINDS) for k in range(len(KINDS))]
+
+
 def _mixed(f: Function, v: Vectors) -> None:
     """In each iteration a multiply-add, a sum, and two operations of integers on each of some numbers."""
     bits = v.integers.type
     x = f.load(v.type, "%memory", 64)
     n = f.cast("bitcast", x, bits)
-    with f.loop(0, "%count", 1, [(v.type, x)] * 2 * MIXED + [(bits, n)] * 2 * MIXED) as loop:
-        its = [loop.carried[k * MIXED : (k + 1) * MIXED] for k in range(len(KINDS))]
-        loop.carry(
-            *(v.fma(total, x, x) for total in its[0]),
-            *(v.add(total, x) for total in its[1]),
-            *(f.binary(kind, total, n, bits) for kind, those in zip(KINDS[2:], its[2:]) for total in those),
-        )
-    for k, total in enumerate(loop.results):
-        f.store(v.type if k < 2 * MIXED else bits, total, "%memory", 64)
+    kinds = [kind for kind, count in zip(KINDS, _of_each_kind(f.target)) for _ in range(count)]
+    types = [v.type if kind in KINDS[:2] else bits for kind in kinds]
+    step: dict[str, Callable[[str], str]] = {
+        "multiply-add": lambda total: v.fma(total, x, x),
+        "sum": lambda total: v.add(total, x),
+        "add": lambda total: f.binary("add", total, n, bits),
+        "xor": lambda total: f.binary("xor", total, n, bits),
+    }
+    with f.loop(0, "%count", 1, [(t, x if t == v.type else n) for t in types]) as loop:
+        loop.carry(*(step[kind](total) for kind, total in zip(kinds, loop.carried)))
+    for type_, total in zip(types, loop.results):
+        f.store(type_, total, "%memory", 64)
 
 
 def _numbers(f: Function, v: Vectors) -> None:
@@ -265,15 +274,20 @@ def _compiled(target: Target, body: Body, parts: int = 1) -> tuple[Any, Any]:
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    text = Text(target, Function)
-    with text.function(ENTRY, ["ptr %memory", "i64 %half", "i64 %count"], linkage="") as f:
-        body(f, Vectors(f, "float32", target.lanes("float32") // parts))
-        f.statement("ret void")
+    text = _written(target, body, parts)
     cpu, _, features = target.processor.partition(",")
     machine = llvm.Target.from_triple(target.triple).create_target_machine(cpu, features, opt=2, jit=True)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(text)), machine)
     kinds = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     return engine, ctypes.CFUNCTYPE(None, *kinds)(engine.get_function_address(ENTRY))
+
+
+def _written(target: Target, body: Body, parts: int = 1) -> Text:
+    text = Text(target, Function)
+    with text.function(ENTRY, ["ptr %memory", "i64 %half", "i64 %count"], linkage="") as f:
+        body(f, Vectors(f, "float32", target.lanes("float32") // parts))
+        f.statement("ret void")
+    return text
 
 
 def _rate(compiled: tuple[Any, Any], count: int, nbytes: int) -> float:

@@ -356,7 +356,7 @@ _FACTS = {
 _CORES = {
     "znver3": Facts(
         multiply_adds=6.46,
-        instructions=6.46,
+        instructions=11.3,
         loads=6.3,
         divisions=1.07,
         cycle=0.309,

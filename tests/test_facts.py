@@ -1,14 +1,16 @@
 """Facts of this machine: measured once, kept for this processor, found again, and never needed."""
 
 import json
+import re
 from dataclasses import astuple, replace
 from itertools import count
 
 import pytest
+from support import harness
 
 from onnxc.codegen import calibration
 from onnxc.facts import Facts, cache_sizes, keep_facts, known_facts
-from onnxc.target import find_target
+from onnxc.target import TARGETS, find_target
 
 SMALL = {"level1_bytes": 16 << 10, "level2_bytes": 64 << 10, "level3_bytes": 256 << 10}
 
@@ -47,6 +49,13 @@ def test_every_rate_is_measured(monkeypatch):
     assert all(value > 0 for value in astuple(facts))
     assert facts.level2_bytes == SMALL["level2_bytes"]
     assert json.loads(keep_facts("t", facts).read_text())["latency"] == known_facts("t", Facts()).latency
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=str)
+def test_instructions_are_counted_in_registers_alone(target):
+    text = calibration._written(target, calibration._mixed)
+    spilled = r"mm\d+, .*\(%rsp\)|q\d+, \[sp"
+    assert not re.search(spilled, harness.assembly(str(text), target))
 
 
 def test_moments_in_which_the_machine_is_slow_do_not_show(monkeypatch):
