@@ -4,7 +4,8 @@ expects.
 Ports are those of a loaded library. A symbolic dimension gets its size from what is given: `--dim`,
 `--shape` or an array with that name among its dimensions; else, where its name is a sum or product of others
 (`past + 1`), theirs; else the one that the library has kernels for, and that it has where nothing else tells:
-1 where a first axis has it (a batch) and a usual size elsewhere.
+1 where a first axis has it (a batch) and a usual size elsewhere. A model that does not run with these gets
+others.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import ast
 import io
 import operator
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, product
 from pathlib import Path
@@ -35,8 +37,8 @@ Shapes = Mapping[str, Sequence[int | None]]  # of inputs by name; None leaves an
 WRONG_SHAPE = 6  # the library's status for a dimension of an input
 VARIETY = 10  # generated integers are 0 to 9
 SEQUENCE_LENGTH = 2
-SIZES = (1, 64, 65, 128, 256, 512)  # tried where a model does not run with usual ones
-MOST_TRIED = 300
+SIZES = (64, 48, 32, 128, 256, 512, 320, 640, 224, 65, 1)  # tried where a model does not run with usual ones
+MOST_TRIED, TRIED_SECONDS = 300, 5.0
 LARGEST = 1 << 40  # of a dimension that is made of others
 ARITHMETIC: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -100,18 +102,31 @@ def make_inputs(
 
 
 def runnable_inputs(
-    library: Model, dims: Mapping[str, int], shapes: Shapes, expected: Mapping[str, Expected] | None = None
+    library: Model,
+    dims: Mapping[str, int],
+    shapes: Shapes,
+    expected: Mapping[str, Expected] | None = None,
+    arguments: Sequence[str] | Mapping[str, Any] = (),
+    seed: int = 0,
 ) -> Inputs:
-    """Generated inputs that the library runs on: where it does not with usual sizes, with others. Raises
-    RunError, of the usual ones, where those that are tried do not do either."""
-    inputs = make_inputs(library.inputs, (), dims, shapes, expected=expected)
+    """The same that the library runs on: where it does not with usual sizes, with others. Raises RunError, of
+    the usual ones, where those that are tried do not do either."""
+    ports = library.inputs
+    inputs = make_inputs(ports, arguments, dims, shapes, seed, expected)
+    given = [name for name in inputs.feeds if name not in inputs.generated]
+    free = _free_sizes([port for port in ports if port.name not in given], inputs.feeds, dims, shapes)
+    if not free:
+        return inputs
     try:
         library.run(None, inputs.feeds)
     except RunError:
-        for sizes, others in other_sizes(library.inputs, dims, shapes):
-            tried = make_inputs(library.inputs, (), sizes, others, expected=expected)
+        end = time.monotonic() + TRIED_SECONDS
+        for named, others in _other_sizes(free, dims, shapes, ports):
+            tried = make_inputs(ports, arguments, named, others, seed, expected)
             if runs(library, tried.feeds):
                 return tried
+            if time.monotonic() > end:
+                break
         raise
     return inputs
 
@@ -124,22 +139,28 @@ def runs(library: Model, feeds: Mapping[str, object]) -> bool:
     return True
 
 
-def other_sizes(
-    ports: Sequence[Port], dims: Mapping[str, int], shapes: Shapes
+def _free_sizes(
+    ports: Sequence[Port], feeds: Mapping[str, Any], dims: Mapping[str, int], shapes: Shapes
+) -> dict[str | tuple[str, int], int]:
+    """The sizes that nobody gave, by name, or by input and axis where they have none, as they are in feeds.
+    What has a name has one size wherever that stands."""
+    found: dict[str | tuple[str, int], int] = {}
+    for port in ports:
+        given = shapes.get(port.name) or [None] * len(port.shape or ())
+        for axis, (size, known) in enumerate(zip(port.shape or (), given, strict=True)):
+            if not isinstance(size, int) and known is None and size not in dims and port.name in feeds:
+                found.setdefault(size or (port.name, axis), feeds[port.name].shape[axis])
+    return found
+
+
+def _other_sizes(
+    free: Mapping[str | tuple[str, int], int], dims: Mapping[str, int], shapes: Shapes, ports: Sequence[Port]
 ) -> Iterator[tuple[dict[str, int], dict[str, list[int | None]]]]:
-    """Sizes besides those given for a model that takes no usual ones: a sound of a fixed length, a mask one
-    longer than what is past. What has a name has one size wherever that stands."""
-    known = [port for port in ports if port.shape is not None]
-    given = {p.name: list(shapes.get(p.name) or [None] * len(p.shape or ())) for p in known}
-    open_ = [
-        (p.name, axis, d)
-        for p in known
-        for axis, d in enumerate(p.shape or ())
-        if not isinstance(d, int) and given[p.name][axis] is None and d not in dims
-    ]
-    free = list(dict.fromkeys(d if d is not None else (name, axis) for name, axis, d in open_))
-    for tried in islice(product(SIZES, repeat=len(free)), MOST_TRIED):
-        found = {name: list(sizes) for name, sizes in given.items()}
+    """Others than the usual ones for a model that does not take these: a sound of a fixed length, a line of
+    text of one height, a mask one longer than what is past. The last ones change first."""
+    choices = [(size, *(other for other in SIZES if other != size)) for size in free.values()]
+    for tried in islice(product(*choices), 1, MOST_TRIED):
+        found = {p.name: list(shapes.get(p.name) or [None] * len(p.shape or ())) for p in ports if p.shape}
         named = dict(dims)
         for what, size in zip(free, tried):
             if isinstance(what, str):

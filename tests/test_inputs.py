@@ -235,6 +235,17 @@ def test_a_library_that_takes_no_usual_sizes_gets_others():
         runnable_inputs(Picky(50), {}, {})
 
 
+def test_other_sizes_are_tried_beside_arrays_that_are_given():
+    sound = np.ones((1, 320), np.float32)
+    feeds = runnable_inputs(Picky(320), {}, {}, arguments={"sound": sound}).feeds
+    assert feeds["sound"] is sound and feeds["mask"].shape == (320,)
+
+
+def test_a_model_whose_sizes_are_all_given_is_not_run_to_find_them():
+    given = {"batch": 1, "samples": 50}
+    assert runnable_inputs(Picky(), given, {"mask": (50,)}).feeds["sound"].shape == (1, 50)
+
+
 def test_what_a_model_expects_is_in_its_graph():
     model = parsed(
         """m (float[n] x, int64 rate) => (float[n] y) {

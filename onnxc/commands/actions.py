@@ -451,10 +451,10 @@ def compiling(path: Path) -> Iterator[console.Progress]:
 
 def inputs_of(model: Model, options: argparse.Namespace) -> Inputs:
     """The inputs that the arguments ask for. Sizes that were compiled in need not be given again."""
-    from ..inputs import expected_inputs, make_inputs
+    from ..inputs import expected_inputs, runnable_inputs
 
     sizes = {} if getattr(options, "pin", False) else options.dims
     path = getattr(options, "model", None) or options.file
     unread = is_library(path) or getattr(options, "operators", None)  # which would be compiled again
     expected = {} if unread else expected_inputs(path, model.inputs)
-    return make_inputs(model.inputs, options.input, sizes, options.shapes, options.seed, expected)
+    return runnable_inputs(model, sizes, options.shapes, expected, options.input, options.seed)
