@@ -16,7 +16,7 @@ from ..ir.arithmetic import multiply_adds
 from ..ir.dims import Dimension
 from ..ir.expr import Expr
 from ..ir.graph import Constant, Graph, Node, TensorType, Value, regions
-from ..ir.ops import Gather, Map
+from ..ir.ops import Conv, Gather, Map
 from ..records import dataclass
 from ..target import Ability, Dot, Matrix, Target
 
@@ -42,6 +42,7 @@ ROOTS = {0.25: 2, 0.5: 1, 0.75: 2}  # that make a power
 
 #: Of float32, where the coefficients of their pieces are permuted from registers.
 IN_PIECES = {"erf": 18, "tanh": 26}
+TOGETHER = 4  # pixels whose bytes fill a register, of which sums fill one each
 CHOSEN = 2  # between two rows of a table, by a bit
 JOINED = 3  # a byte with the others of its element
 QUOTIENT = 2  # instructions of a quotient by a number, a product and a multiply-add
@@ -451,7 +452,13 @@ def epilogue(target: Target, node: Node, dtype: str) -> Estimate:
     if body is None:
         return Estimate()
     narrowed = CONVERTED * (dtypes.itemsize(out.dtype) < dtypes.itemsize(dtype))
-    return compute(target, (weight(target, body) + narrowed) * dims.typical(out.count) / target.lanes(dtype))
+    whole = weight(target, body, together=together(node)) + narrowed
+    return compute(target, whole * dims.typical(out.count) / target.lanes(dtype))
+
+
+def together(node: Node) -> int:
+    """Of how many vectors of sums the bytes that an epilogue makes fill one, and are looked up at once."""
+    return TOGETHER if isinstance(node.op, Conv) else 1
 
 
 def run_passed(target: Target) -> Passed:
@@ -516,11 +523,12 @@ def dot_rate(target: Target, dot: Dot | None) -> float:
     return target.facts.bf16_dots if dot is not None and dot.lhs == "bfloat16" else 1.0
 
 
-def weight(target: Target, *roots: Expr) -> float:
-    """Instructions that expressions take for one vector, roughly. What divides is a unit of its own."""
+def weight(target: Target, *roots: Expr, together: int = 1) -> float:
+    """Instructions that expressions take for one vector, roughly. What divides is a unit of its own.
+    `together`: of so many vectors the bytes are looked up at once."""
     nodes = expr.topological(*roots)
     divisions = sum(_divisions(target, node) for node in nodes)
-    others = sum(_instructions(target, node) for node in nodes)
+    others = sum(_instructions(target, node) / (together if node.op == "lookup" else 1) for node in nodes)
     return max(divisions, others) + (1 - HIDDEN) * min(divisions, others)
 
 

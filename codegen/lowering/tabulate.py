@@ -4,8 +4,9 @@ map(%x: uint8) { cast(clip(round(div(sigmoid(cast($0, float32) * 0.1), 0.004)), 
     →   map(%x) { lookup($0, uint8, 7f80...) }
 
 A byte may be an operand or be made in the body, as by the quantisation before an activation; it has 256
-values, or 16 where 4 of its bits count, for each of which the interpreter says what becomes of it. It is done
-where the target then takes less time by the estimates.
+values, or 16 where 4 of its bits count, for each of which the interpreter says what becomes of it. A clip of
+what is rounded to such a byte is a function of it, too. It is done where the target then takes less time by
+the estimates.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from ...ir.graph import Graph, Node, Rewriter
 from ...ir.ops import Contract, Conv, Map, Reduce
 from ...ir.regions import everywhere
 from ...target import Target
-from ..nests.operands import evaluation
+from .. import costs
+from ..nests.operands import vector_lanes
 
 
 def tabulate(graph: Graph, target: Target) -> Graph:
@@ -40,24 +42,79 @@ def tabulate(graph: Graph, target: Target) -> Graph:
 def _with_lookups(node: Node, target: Target) -> Node:
     field = {Map: "body", Reduce: "body", Conv: "epilogue", Contract: "epilogue"}.get(type(node.op), "")
     body: Expr | None = getattr(node.op, field, None)
-    made = body and tabulated(body, target)
+    made = body and tabulated(body, target, costs.together(node))
     if made is body:
         return node
     return Node(replace(node.op, **{field: made}), node.inputs, node.outputs, node.origin, node.choice)
 
 
-def tabulated(body: Expr, target: Target) -> Expr:
-    """The body with lookups in place of its largest parts that are slower than these."""
-    sources = _sources(body)
+def tabulated(body: Expr, target: Target, together: int = 1) -> Expr:
+    """The body with lookups in place of the parts that are slower than these. together: of how many vectors
+    the bytes are looked up at once."""
+    of_bytes = _clips_of_bytes(body)
+    made = _looked_up(of_bytes, target, together)
+    return body if made is of_bytes else made
+
+
+def _looked_up(body: Expr, target: Target, together: int) -> Expr:
+    """With the lookup that gains most, and so on; of those that gain as much the largest part's."""
+    sources, least, best = _sources(body), _time(target, body, together), None
     for part in reversed(expr.topological(body)):
         source = sources.get(part)
         if source is None or source is part:
             continue
         blank = expr.lookup(source, part.dtype, bytes(_entries(source) * dtypes.itemsize(part.dtype)))
-        if evaluation(target, _with(body, part, blank)).total < evaluation(target, body).total:
-            found = expr.lookup(source, part.dtype, _table(part, source))
-            return tabulated(_with(body, part, found), target)
-    return body
+        time = _time(target, _with(body, part, blank), together)
+        if time < least:
+            least, best = time, part
+    if best is None:
+        return body
+    found = expr.lookup(sources[best], best.dtype, _table(best, sources[best]))
+    return _looked_up(_with(body, best, found), target, together)
+
+
+def _time(target: Target, body: Expr, together: int) -> float:
+    return costs.weight(target, body, together=together) / vector_lanes(target, body)
+
+
+def _clips_of_bytes(body: Expr) -> Expr:
+    """The body, whose clips of rounded numbers are made of the bytes that these become as well: of x between
+    -3 and 252, where x + 3 becomes an uint8."""
+    order = expr.topological(body)
+    made_of = {node: found for node in order if (found := _rounded(node)) is not None}
+    clips = {
+        (x, *(bound - zero for bound in dtypes.integer_range(node.dtype))): (zero, node.dtype)
+        for node, (x, zero) in made_of.items()
+    }
+    done: dict[Expr, Expr] = {}
+    for node in order:
+        clip = expr.clip_of(node)
+        if node in made_of:
+            x, zero = made_of[node]
+            done[node] = _byte(done[x], zero, node.dtype)
+        elif clip is not None and clip in clips:
+            zero, dtype = clips[clip]
+            done[node] = _byte(done[clip[0]], zero, dtype).cast(node.dtype) - zero
+        else:
+            done[node] = expr.rebuild(node, tuple(done[a] for a in node.args)) if node.args else node
+    return done[body]
+
+
+def _rounded(node: Expr) -> tuple[Expr, float] | None:
+    """(x, zero) where the node is the byte of x + zero, x being rounded."""
+    if node.op != "cast" or not _is_short(node.dtype) or not dtypes.is_integer(node.dtype):
+        return None
+    clip, zero = expr.clip_of(node.args[0]), 0.0
+    if clip is None or clip[1:] != dtypes.integer_range(node.dtype):
+        return None
+    x = clip[0]
+    if x.op == "add" and x.args[1].op == "const":
+        x, zero = x.args[0], float(x.args[1].value)
+    return (x, zero) if x.op == "round" and zero.is_integer() else None
+
+
+def _byte(x: Expr, zero: float, dtype: str) -> Expr:
+    return (x + zero if zero else x).clip(*map(float, dtypes.integer_range(dtype))).cast(dtype)
 
 
 def _with(body: Expr, part: Expr, other: Expr) -> Expr:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from ...ir import dtypes, expr
 from ...ir.dims import Dimension
-from ...ir.expr import Expr, topological
+from ...ir.expr import Expr, clip_of, topological
 from ...ir.ranges import magnitude
 from ...records import dataclass
 from ...target import Ability, Target
@@ -132,7 +132,7 @@ def free_numbers(root: Expr, target: Target) -> list[tuple[Expr, int]]:
     while pending:
         node = pending.pop()
         step = _quantised(node, target) or _function(node)
-        if node.op == "cast" and _clip(node.args[0]) is not None:
+        if node.op == "cast" and clip_of(node.args[0]) is not None:
             bounds |= {node.args[0], node.args[0].args[0]}
         places = _FREE.get(node.op, ()) if step is None and node.dtype == "float32" else ()
         if node not in bounds:
@@ -294,19 +294,9 @@ def _given(what: Given | None, name: str) -> Given:
     return what
 
 
-def _clip(x: Expr) -> tuple[Expr, float, float] | None:
-    """(what is clipped, the bounds) where x is a clip to constants."""
-    if x.op not in ("min", "max") or x.args[0].op not in ("min", "max") or x.op == x.args[0].op:
-        return None
-    upper, lower = (x, x.args[0]) if x.op == "min" else (x.args[0], x)
-    if upper.args[1].op != "const" or lower.args[1].op != "const":
-        return None
-    return x.args[0].args[0], lower.args[1].value, upper.args[1].value
-
-
 def _within(x: Expr, low: int, high: int) -> bool:
     """Whether x is a clip to constants inside [low, high]."""
-    clip = _clip(x)
+    clip = clip_of(x)
     return clip is not None and all(low <= bound <= high for bound in clip[1:])
 
 
@@ -370,7 +360,7 @@ def _bounded(node: Expr) -> _Function | None:
     if node.op != "cast" or not dtypes.is_integer(node.dtype) or dtypes.bits(node.dtype) > 16:
         return None
     x, least, greatest = node.args[0], *dtypes.integer_range(node.dtype)
-    clip = _clip(x) if x.dtype in ("float32", "float64") and x.op == "min" else None
+    clip = clip_of(x) if x.dtype in ("float32", "float64") and x.op == "min" else None
     if clip is None or clip[1] != 0 or not least <= clip[2] <= greatest:
         return None
     inner, _, high = clip
@@ -434,7 +424,7 @@ def _quantised(node: Expr, target: Target) -> _Quantised | None:
     kinds = dtypes.is_integer(node.dtype) and dtypes.bits(node.dtype) <= 16
     if node.op != "cast" or not kinds:
         return None
-    clip = _clip(node.args[0])
+    clip = clip_of(node.args[0])
     if clip is None or not _within(node.args[0], *dtypes.integer_range(node.dtype)):
         return None
     (clipped, low, high), zero, total = clip, 0.0, clip[0]

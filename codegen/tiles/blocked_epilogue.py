@@ -19,6 +19,7 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Constant, Layout, Node, TensorType, Value
 from ...records import dataclass
+from .. import costs
 from ..kernel import KernelFunction
 from ..text.conversion import NARROW
 from ..text.emitter import scalar_type, vector_type
@@ -27,8 +28,6 @@ from ..text.scalar import lower
 from ..text.vectors import Vectors
 from .blocked import Image, Window, displaced, image_of, keep_channels, without_halo
 from .epilogue import in_registers, numbers_of
-
-TOGETHER = 4  # pixels whose bytes fill a register, of which sums fill one each
 
 #: The address of a position of the output: (row, column, block of channels), relative to a tile's first.
 Place = Callable[["str | int", "str | int", int], str]
@@ -238,10 +237,13 @@ class Epilogue:
 
     @property
     def bytes_together(self) -> bool:
-        """Whether results are bytes that several pixels may become at once, which takes fewer instructions:
-        their body leaves lanes without a channel as they should be."""
+        """Whether several pixels become bytes at once, which takes fewer instructions, as results or to be
+        looked up: their body leaves lanes without a channel as they should be."""
         plain = not any(r.dtype in NARROW for r in self.readings)
-        made = self.body is not None and self.body.op == "cast" and dtypes.bits(self.out.dtype) == 8
+        made = self.body is not None and (
+            (self.body.op == "cast" and dtypes.bits(self.out.dtype) == 8)
+            or expr.contains(self.body, "lookup")
+        )
         return made and plain and (not self.partial or self._keeps_zero)
 
     @cached_property
@@ -391,7 +393,9 @@ class Finish:
     @property
     def together(self) -> int:
         """Neighbours in a row whose results are made and stored at once."""
-        return TOGETHER if self.epilogue.bytes_together and self.image.steps[1] == self.image.pixel else 1
+        return (
+            costs.TOGETHER if self.epilogue.bytes_together and self.image.steps[1] == self.image.pixel else 1
+        )
 
     def put_tile(self, sums: Iterable[str]) -> None:
         """The same for the sums of a whole tile, [row][column][vector], each asked for as it is stored."""

@@ -478,6 +478,16 @@ def contains(root: Expr, *operations: str) -> bool:
     return any(node.op in operations for node in topological(root))
 
 
+def clip_of(x: Expr) -> tuple[Expr, float, float] | None:
+    """(what is clipped, the bounds) where x is a clip to constants."""
+    if x.op not in ("min", "max") or x.args[0].op not in ("min", "max") or x.op == x.args[0].op:
+        return None
+    upper, lower = (x, x.args[0]) if x.op == "min" else (x.args[0], x)
+    if upper.args[1].op != "const" or lower.args[1].op != "const":
+        return None
+    return x.args[0].args[0], lower.args[1].value, upper.args[1].value
+
+
 def inputs(*roots: Expr) -> list[int]:
     """The operands that are used, ascending."""
     return sorted({node.value for node in topological(*roots) if node.op == "input"})

@@ -55,6 +55,36 @@ def test_a_byte_that_is_made_in_the_body_is_looked_up():
     assert expr.inputs(made) == [0, 1]
 
 
+@pytest.mark.parametrize("zero, dtype", [(0, "uint8"), (99, "uint8"), (-5, "int8")])
+def test_a_clip_is_a_function_of_the_byte_that_the_same_number_becomes(zero, dtype):
+    """An activation times its argument, of which the byte and the clipped number are known."""
+    low, high = dtypes.integer_range(dtype)
+    x = expr.round_(input_(0, "float32"))
+    byte = (x + float(zero) if zero else x).clip(float(low), float(high)).cast(dtype)
+    gate = activation(byte.cast("float32") - float(zero)).cast("float32")
+    body = quantised(x.clip(float(low - zero), float(high - zero)) * gate)
+    made = tabulated(body, TARGET)
+    assert (made.op, made.args) == ("lookup", (byte,))
+    numbers = np.arange(-300, 300, 0.5).astype(np.float32)
+    results = [expr.evaluate(b, [numbers], numbers.shape, int, str) for b in (body, made)]
+    assert np.array_equal(*results)
+
+
+def test_clips_of_other_numbers_or_bounds_stay():
+    x, y = (expr.round_(input_(k, "float32")) for k in range(2))
+    byte = (x + 3.0).clip(0.0, 255.0).cast("uint8")
+    for other in (x.clip(-3.0, 251.0), y.clip(-3.0, 252.0), input_(0, "float32").clip(-3.0, 252.0)):
+        body = activation(byte).cast("float32") * other
+        assert other in expr.topological(tabulated(body, TARGET))
+
+
+def test_one_lookup_for_the_bytes_of_several_vectors_is_worth_more():
+    """A sum's byte, then its activation: where eight are looked up at once that takes as long."""
+    body = activation(quantised(input_(0, "float32")))
+    made = [tabulated(body, TARGETS["x86-64-v3"], together) for together in (1, 4)]
+    assert [m.op for m in made] == ["cast", "lookup"]
+
+
 def test_what_two_bytes_give_is_computed_of_what_each_gives():
     made = tabulated(activation(input_(0, "uint8")) + activation(input_(1, "int8")), TARGET)
     assert (made.op, [a.op for a in made.args]) == ("add", ["lookup", "lookup"])
