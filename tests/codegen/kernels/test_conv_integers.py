@@ -5,7 +5,7 @@ import pytest
 from support.blocked_cases import WITH_DOTS, check, choices, integers, symbols
 
 from onnxc.codegen.kernels import conv, conv_matrix, conv_matrix_stem
-from onnxc.ir.expr import input_
+from onnxc.ir.expr import input_, lookup
 
 
 def exact(case, target, **options):
@@ -64,6 +64,19 @@ def test_an_epilogue_makes_bytes_again(target):
     real = (input_(0, "int32").cast("float32") * input_(1, "float32")).clip(-128, 127)
     body = (real.maximum(0.0) + 3.0).clip(0, 255).cast("uint8")
     exact(integers((1, 24, 9, 8), (40, 24, 3, 3), 1, 1, 4, body, [scale]), target, output_halo=1)
+
+
+@WITH_DOTS
+@pytest.mark.parametrize("width", [1, 3, 8, 13])
+@pytest.mark.parametrize("channels", [16, 19])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_an_epilogue_looks_bytes_up(target, width, channels, dtype):
+    """The result is that byte, or a number that is made of it; 0 stays 0, as lanes without a channel must."""
+    table = np.random.default_rng(1).integers(0, 256, 256).astype(np.uint8)
+    table[0] = 0
+    byte = (input_(0, "int32").cast("float32") * 0.01).clip(0.0, 255.0).cast("uint8")
+    body = lookup(byte, "uint8", table.tobytes()).cast(dtype)
+    exact(integers((1, 24, 5, width), (channels, 24, 3, 3), 1, 1, 4, body), target, output_halo=1)
 
 
 @WITH_DOTS

@@ -5,7 +5,7 @@ import pytest
 from support.blocked_cases import WITH_DOTS, check, integers, symbols
 
 from onnxc.codegen.kernels import depthwise_integers
-from onnxc.ir.expr import input_
+from onnxc.ir.expr import input_, lookup
 
 
 def exact(x_shape, kernel, target, inside=1, made=1, wider=0, output_halo=0, **options):
@@ -31,6 +31,16 @@ def test_any_kernel_and_stride(target, kernel, strides):
 @WITH_DOTS
 def test_large_windows(target):
     exact((1, 16, 15, 14), (13, 11), target, pads=(6, 5, 6, 5), zero=7)
+
+
+@WITH_DOTS
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_bytes_that_an_epilogue_looks_up(target, dtype):
+    table = np.random.default_rng(1).integers(0, 256, 256).astype(np.uint8)
+    scale = np.random.default_rng(2).uniform(0.001, 0.01, (32, 1, 1)).astype(np.float32)
+    byte = (input_(0, "int32").cast("float32") * input_(1, "float32")).clip(0.0, 255.0).cast("uint8")
+    body = lookup(byte, "uint8", table.tobytes()).cast(dtype)
+    exact((1, 32, 9, 13), (3, 3), target, pads=1, zero=7, epilogue=body, extra=[scale])
 
 
 @WITH_DOTS
