@@ -434,12 +434,12 @@ class FloatStrip:
         self.loaded.clear()
         slide(win, plan.rows, width, partial(self.load, at), self.combine, done, by_lines=plan.by_lines)
         if not finished.by_lines:
-            finished.rework((0, plan.rows), (column, f.add(column, width)))
+            finished.rework((0, plan.rows), column, width)
 
     def end(self, start: str, stop: str) -> None:
         finished = self.finish[self.plan.widths[0]]
         if finished.by_lines:
-            finished.rework((0, self.plan.rows), (start, stop))
+            finished.rework((0, self.plan.rows), start, self.f.sub(stop, start))
 
     def load(self, lines: Sequence[str], iy: int, ix: int) -> list[str]:
         """The vectors of one tap, one for each channel inside of a group."""

@@ -284,7 +284,7 @@ class _Strip:
                     if len(whole[y]) == finished.together or x == width - 1:
                         finished.put_line(whole[y], 0, y, f.add(column, x + 1 - len(whole[y])))
                         whole[y] = []
-        finished.rework((0, plan.rows), (column, f.add(column, width)))
+        finished.rework((0, plan.rows), column, width)
 
     def end(self, start: str, stop: str) -> None:
         pass  # each tile is finished by itself

@@ -285,4 +285,4 @@ class VolumeStrip(FloatStrip):
         finished = self.finish[width].beginning(column)
         for (y, x), state in zip(outputs, loop.results):
             finished.put(state, 0, y, f.add(column, x))
-        finished.rework((0, plan.rows), (column, f.add(column, width)))
+        finished.rework((0, plan.rows), column, width)

@@ -22,7 +22,7 @@ from ...records import dataclass
 from .. import costs
 from ..kernel import KernelFunction
 from ..text.conversion import NARROW
-from ..text.emitter import scalar_type, vector_type
+from ..text.emitter import is_number, scalar_type, vector_type
 from ..text.memory import load_lanes, store_lanes
 from ..text.scalar import lower
 from ..text.vectors import Vectors
@@ -434,21 +434,22 @@ class Finish:
         place, lanes = self._place(y, x, vector), image.block * count
         store_lanes(f, image.dtype, result, place, lanes, align=image.align)
 
-    def rework(self, rows: tuple[str | int, str | int], columns: tuple[str | int, str | int]) -> None:
-        """Where the body runs in a loop: applies it to the sums of a tile's rows and columns, (first, behind
-        the last) each."""
+    def rework(self, rows: tuple[str | int, str | int], first: str | int, count: str | int) -> None:
+        """Where the body runs in a loop: applies it to the sums of a tile's rows, (first, behind the last), and
+        of `count` columns from the first on."""
         if not self.epilogue.looped:
             return
-        f, (first, last) = self.f, columns
-        whole, count = last, f.sub(last, first)
-        if self.together > 1 and count.isdigit():
-            whole = f.sub(last, int(count) % self.together)
+        f, several = self.f, self.together
+        whole, last = f.add(first, f.round_down(count, several)), f.add(first, count)
         with f.loop(*rows) as row:
-            with f.loop(first, whole, self.together if count.isdigit() else 1) as column:
-                self._rework(row.index, column.index, self.together if count.isdigit() else 1)
-            if whole != last:
-                for start, several in self._groups(int(count) % self.together):
-                    self._rework(row.index, f.add(whole, start), several)
+            with f.loop(first, whole, several) as column:
+                self._rework(row.index, column.index, several)
+            if is_number(count):
+                for start, some in self._groups(int(count) % several):
+                    self._rework(row.index, f.add(whole, start), some)
+            elif several > 1:
+                with f.loop(whole, last) as column:
+                    self._rework(row.index, column.index, 1)
 
     def _rework(self, y: str, x: str, count: int) -> None:
         """The same for some neighbours in a row."""

@@ -529,5 +529,5 @@ def _emit_tile(k: KernelText, plan: ConvPlan, kind: Panels, width: int) -> None:
         done = Finish(epilogue, f, plan.out, kind.vectors, (plan.rows, width))
         with plan.unfinished(f, tile, sums):
             done.put_tile(gathered(f, plan.dtype, s, kind.lanes, block, kind.abreast) for s in sums)
-            done.rework((0, plan.rows), (0, width))
+            done.rework((0, plan.rows), 0, width)
         f.statement("ret void")

@@ -136,7 +136,8 @@ def emit_join(k: KernelText, plan: WinogradPlan, kind: Panels) -> None:
                 for x, value in enumerate(row):
                     with _owned(f, plan, y, x):
                         done.put(value, j, y, x)
-        done.rework(*plan.own(f))
+        rows, (first, last) = plan.own(f)
+        done.rework(rows, first, f.sub(last, first))
         f.statement("ret void")
 
 
