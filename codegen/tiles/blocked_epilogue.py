@@ -435,8 +435,8 @@ class Finish:
         store_lanes(f, image.dtype, result, place, lanes, align=image.align)
 
     def rework(self, rows: tuple[str | int, str | int], first: str | int, count: str | int) -> None:
-        """Where the body runs in a loop: applies it to the sums of a tile's rows, (first, behind the last), and
-        of `count` columns from the first on."""
+        """Where the body runs in a loop: applies it to the sums of a tile's rows, (first, behind the last),
+        and of `count` columns from the first on."""
         if not self.epilogue.looped:
             return
         f, several = self.f, self.together
