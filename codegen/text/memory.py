@@ -23,7 +23,7 @@ from .emitter import (
 
 Count = int | str | None  # how many lanes are there: all (None), a number, or an i64 of the run
 
-# Some processors (Zen 3) repeat a move at a twentieth of the usual rate where the target begins 1 to 31 bytes
+# Some processors repeat a move at a twentieth of the usual rate where the target begins 1 to 31 bytes
 # behind the source, but for a multiple of 4096. C libraries repeat moves of 2 KiB and more (glibc 2.36 up to
 # the size of the second-level cache); what is shorter they move in vectors.
 ALIASED = 4096
