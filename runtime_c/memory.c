@@ -13,8 +13,8 @@
 static _Thread_local onnxc_allocator *onnxc_thread_allocator;
 
 /* memcpy of what may be long, in pieces where the target begins 1 to 31 bytes behind the source, but for a multiple
- * of 4096: the instruction by which C libraries copy 2 KiB and more is twenty times slower there on some processors
- * (Zen 3). */
+ * of 4096: the instruction by which C libraries copy 2 KiB and more is twenty times slower there on some
+ * processors. */
 static void onnxc_copy(void *target, const void *source, uint64_t bytes) {
 #ifdef __x86_64__
     enum { ALIASED = 4096, STALLED = 31, PIECE = 1024 };
