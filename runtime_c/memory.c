@@ -16,16 +16,12 @@ static _Thread_local onnxc_allocator *onnxc_thread_allocator;
  * of 4096: the instruction by which C libraries copy 2 KiB and more is twenty times slower there on some
  * processors. */
 static void onnxc_copy(void *target, const void *source, uint64_t bytes) {
-#ifdef __x86_64__
     enum { ALIASED = 4096, STALLED = 31, PIECE = 1024 };
     char *to = target;
     const char *from = source;
     if (((uintptr_t)to - (uintptr_t)from - 1) % ALIASED < STALLED)
         for (; bytes > PIECE; bytes -= PIECE, to += PIECE, from += PIECE) memcpy(to, from, PIECE);
     memcpy(to, from, (size_t)bytes);
-#else
-    memcpy(target, source, (size_t)bytes);
-#endif
 }
 
 /* What precedes a block. */
