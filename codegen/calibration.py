@@ -283,6 +283,7 @@ def _compiled(target: Target, body: Body, parts: int = 1) -> tuple[Any, Any]:
 
 
 def _written(target: Target, body: Body, parts: int = 1) -> Text:
+    """The function of a probe, in LLVM's language."""
     text = Text(target, Function)
     with text.function(ENTRY, ["ptr %memory", "i64 %half", "i64 %count"], linkage="") as f:
         body(f, Vectors(f, "float32", target.lanes("float32") // parts))

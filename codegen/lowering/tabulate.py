@@ -23,7 +23,7 @@ from ...ir.ops import Contract, Conv, Map, Reduce
 from ...ir.regions import everywhere
 from ...target import Target
 from .. import costs
-from ..nests.operands import vector_lanes
+from ..nests.operands import evaluation
 
 
 def tabulate(graph: Graph, target: Target) -> Graph:
@@ -51,30 +51,26 @@ def _with_lookups(node: Node, target: Target) -> Node:
 def tabulated(body: Expr, target: Target, together: int = 1) -> Expr:
     """The body with lookups in place of the parts that are slower than these. together: of how many vectors
     the bytes are looked up at once."""
-    of_bytes = _clips_of_bytes(body)
-    made = _looked_up(of_bytes, target, together)
-    return body if made is of_bytes else made
+    made = [_looked_up(form, target, together) for form in dict.fromkeys((body, _clips_of_bytes(body)))]
+    return min(made, key=lambda form: evaluation(target, form, together=together).total)
 
 
 def _looked_up(body: Expr, target: Target, together: int) -> Expr:
     """With the lookup that gains most, and so on; of those that gain as much the largest part's."""
-    sources, least, best = _sources(body), _time(target, body, together), None
+    sources, best = _sources(body), None
+    least = evaluation(target, body, together=together).total
     for part in reversed(expr.topological(body)):
         source = sources.get(part)
         if source is None or source is part:
             continue
         blank = expr.lookup(source, part.dtype, bytes(_entries(source) * dtypes.itemsize(part.dtype)))
-        time = _time(target, _with(body, part, blank), together)
+        time = evaluation(target, _with(body, part, blank), together=together).total
         if time < least:
             least, best = time, part
     if best is None:
         return body
     found = expr.lookup(sources[best], best.dtype, _table(best, sources[best]))
     return _looked_up(_with(body, best, found), target, together)
-
-
-def _time(target: Target, body: Expr, together: int) -> float:
-    return costs.weight(target, body, together=together) / vector_lanes(target, body)
 
 
 def _clips_of_bytes(body: Expr) -> Expr:

@@ -57,9 +57,12 @@ def vector_lanes(target: Target, *roots: Expr) -> int:
     return target.vector_bits // (8 * max(widths, default=8))
 
 
-def evaluation(target: Target, *roots: Expr) -> Estimate:
-    """To evaluate the expressions for one element, all in vectors."""
-    return costs.compute(target, costs.weight(target, *roots) / vector_lanes(target, *roots))
+def evaluation(target: Target, *roots: Expr, together: int = 1) -> Estimate:
+    """To evaluate the expressions for one element, all in vectors. together: of so many of these the bytes
+    are looked up at once."""
+    return costs.compute(
+        target, costs.weight(target, *roots, together=together) / vector_lanes(target, *roots)
+    )
 
 
 def split_still(body: Expr, still: Collection[int]) -> tuple[Expr, dict[int, Expr]]:

@@ -78,6 +78,15 @@ def test_clips_of_other_numbers_or_bounds_stay():
         assert other in expr.topological(tabulated(body, TARGET))
 
 
+def test_a_clip_stays_where_no_lookup_gains_by_its_byte():
+    """A lookup of another byte is made all the same."""
+    x = expr.round_(input_(0, "float32"))
+    byte = (x + 3.0).clip(0.0, 255.0).cast("uint8")
+    body = expr.where(byte > 7, x.clip(-3.0, 252.0), input_(2, "float32"))
+    made = tabulated(body + activation(input_(1, "uint8")).cast("float32"), TARGET)
+    assert expr.contains(made, "lookup") and x.clip(-3.0, 252.0) in expr.topological(made)
+
+
 def test_one_lookup_for_the_bytes_of_several_vectors_is_worth_more():
     """A sum's byte, then its activation: where eight are looked up at once that takes as long."""
     body = activation(quantised(input_(0, "float32")))
