@@ -51,7 +51,7 @@ def pytest_sessionfinish(session):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
-    node.config.stash.setdefault(OUTSIDE, set()).update((node.workeroutput or {}).get("outside", ()))
+    node.config.stash.setdefault(OUTSIDE, set()).update(getattr(node, "workeroutput", {}).get("outside", ()))
 
 
 def pytest_terminal_summary(terminalreporter, config):

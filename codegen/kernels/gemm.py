@@ -38,7 +38,7 @@ from ..tiles.stored_panel import stored_form
 MOST_ROWS = 24  # of a tile
 SHARED_SET = 8  # rows whose elements at one k may fall into one set of the first-level cache
 ALL = 1 << 30  # panels or tiles: as many as there are
-RUN = 16  # panels that write long runs of each row: memory takes short ones slowly
+RUN = 384  # columns that are long runs of the rows they are written to: memory takes short ones slowly
 UNKNOWN = 640  # rows, columns and terms at least of a product of which no size is known
 
 
@@ -134,7 +134,7 @@ def _tiling(product: Product, target: Target, rows: int, vectors: int, lanes: in
     order, block, group = parts_of_tiles(product, target, rows, lanes * vectors, tile_time)
     # Not for what decodes panels, or loads them into matrix registers, which goes by columns.
     held = target.facts.level2_bytes // 4 // max(1, depth * dtypes.itemsize(product.rhs) * lanes * vectors)
-    if order == "panels" and tiles > 1 and held >= RUN:
+    if order == "panels" and tiles > 1 and held * lanes * vectors >= RUN:
         order, group = "rows", held
         block = max(1, min(tiles, math.ceil(costs.PART_NS / (tile_time * held))))
     stored = None if dot is None else dot.widened

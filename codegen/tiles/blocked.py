@@ -405,7 +405,11 @@ def clear_planes(
 def keep_channels(f: Function, dtype: str, lanes: int, value: str, channels: str | int) -> str:
     """value with the lanes from number `channels` on set to zero."""
     vector, mask = vector_type(scalar_type(dtype), lanes), first_lanes(f, channels, lanes)
-    return f.select(mask, vector, value, "zeroinitializer")
+    if dtype not in ("float16", "bfloat16"):
+        return f.select(mask, vector, value, "zeroinitializer")
+    bits = vector_type("i16", lanes)  # without registers of the type LLVM chooses them one by one
+    kept = f.select(mask, bits, f.cast("bitcast", value, bits, vector), "zeroinitializer")
+    return f.cast("bitcast", kept, vector, bits)
 
 
 def resized(f: Function, element: str, value: str, lanes: int, wanted: int) -> str:
