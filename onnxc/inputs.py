@@ -26,6 +26,7 @@ from .errors import CompileError, OnnxcError, Origin, RunError, quote
 from .ir import dtypes
 from .ir.dims import usual
 from .ir.expected import drawn
+from .options import DEFAULTS, Options
 from .records import dataclass
 
 if TYPE_CHECKING:
@@ -170,14 +171,14 @@ def _other_sizes(
         yield named, found
 
 
-def expected_inputs(model: object, ports: Sequence[Port]) -> dict[str, Expected]:
+def expected_inputs(model: object, ports: Sequence[Port], options: Options = DEFAULTS) -> dict[str, Expected]:
     """What the graph of a model (path, bytes or ModelProto) expects of its inputs of integers."""
     if not any(port.dtype and dtypes.is_integer(port.dtype) for port in ports):
         return {}
     from .frontend.importer import import_model
     from .ir.expected import expected_of
 
-    return expected_of(import_model(model).graph)
+    return expected_of(import_model(model, options).graph)
 
 
 def _optional(port: Port) -> bool:

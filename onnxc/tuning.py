@@ -320,7 +320,7 @@ class _Bench:
         if self.turns is None:
             options, dims = self.options, {**self.options.typical, **self.options.dims}
             with load(library, threads=1) as opened:
-                expected = {} if options.operators else expected_inputs(self.model, opened.inputs)
+                expected = {} if options.operators else expected_inputs(self.model, opened.inputs, options)
                 made = runnable_inputs(opened, dims, options.shapes, expected)
             self.turns = Turns(made.feeds, self.folder)
         return self.turns

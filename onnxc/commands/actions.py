@@ -456,5 +456,5 @@ def inputs_of(model: Model, options: argparse.Namespace) -> Inputs:
     sizes = {} if getattr(options, "pin", False) else options.dims
     path = getattr(options, "model", None) or options.file
     unread = is_library(path) or getattr(options, "operators", None)  # which would be compiled again
-    expected = {} if unread else expected_inputs(path, model.inputs)
+    expected = {} if unread else expected_inputs(path, model.inputs, compile_options(options))
     return runnable_inputs(model, sizes, options.shapes, expected, options.input, options.seed)

@@ -19,7 +19,7 @@ import onnx
 from onnx import AttributeProto, helper
 
 from ..diagnostics import Diagnostic, DiagnosticList, ModelErrors
-from ..errors import ModelError, OnnxcError, Origin, UnsupportedError, quote
+from ..errors import LimitError, ModelError, OnnxcError, Origin, UnsupportedError, quote
 from ..ir import dims as dimension
 from ..ir import dtypes
 from ..ir.builder import Builder, Session, identifier
@@ -59,6 +59,9 @@ T = TypeVar("T")
 #: Where only the run knows a tensor's rank, what computes with it is imported for 0 to as many axes.
 MOST_AXES = 5
 
+#: How many times a model may ask for such cases: those of ranks that depend on others multiply.
+MOST_CASES = 500
+
 
 class Importer:
     """One import: the model, what was found wrong with it, and the builder session."""
@@ -83,6 +86,7 @@ class Importer:
         self.ranks: dict[Value, Dimension] = {}  # of tensors whose rank only the run knows
         # In a region: the same as tensors of a rank, and the first elements of sequences of them.
         self.met: dict[tuple[Value, Builder], Value] = {}
+        self.cases = 0  # that ranks which only the run knows were imported for
         self.usual: dict[str, int] = {}  # what the model calls it → its size where nothing else tells
         #: What gradients are taken by: what is computed of it is differentiated, so never folded here.
         self.varied = {
@@ -242,10 +246,13 @@ class Importer:
 
     def body(self, scope: Scope, proto: onnx.GraphProto, inputs: Sequence[Value]) -> list[Value]:
         """A branch or body imported into a scope of its own, its inputs being the values given; its
-        outputs."""
+        outputs. A scalar where the graph declares a vector, as a loop's may its count and condition, is one
+        of one element."""
         if len(proto.input) != len(inputs):
             raise TypeMismatch(f"its graph takes {len(proto.input)} inputs where {len(inputs)} are given")
         for information, value in zip(proto.input, inputs):
+            if len(tensor_of(information.type).shape.dim) == 1 and getattr(value.type, "shape", None) == ():
+                value = scope.builder.reshape(value, (1,))
             value.name = value.name or information.name
             scope.values[information.name] = value
         return self._body(scope, proto, [o.name for o in proto.output])
@@ -267,6 +274,10 @@ class Importer:
         """The nodes that follow once in each branch of an If, under it. Where they cannot follow one of the
         branches, taking it is an error of the run. Where even the outputs' ranks differ and the graph is
         part of the one around it, what follows there is imported in each branch too."""
+        self.cases += 1
+        if self.cases > MOST_CASES:
+            problem = f"more than {MOST_CASES} cases follow from ranks that only the run knows"
+            raise LimitError(f"{problem}; compile with shapes of inputs (--shape)", origin=Origin(self.file))
 
         def followed(take: Take | None) -> Take:
             def outputs(inner: Scope) -> list[Value]:
@@ -479,9 +490,10 @@ class Importer:
             raise ModelError("only a tensor can be given a shape")
         if tensor_of(information.type).HasField("shape") and len(shape) != type_.rank:
             raise ModelError(f"the shape given has {len(shape)} axes where the model has {type_.rank}")
-        declared: Sequence[Dimension | None] = type_.shape or (None,) * len(shape)
-        fixed: tuple[Any, ...] = tuple(d if s is None else s for s, d in zip(shape, declared))
-        return TensorType(type_.dtype, fixed)
+        declared = type_.shape or self._shape(
+            information.name, [onnx.TensorShapeProto.Dimension()] * len(shape)
+        )
+        return TensorType(type_.dtype, tuple(d if s is None else s for s, d in zip(shape, declared)))
 
     def type_of(self, proto: onnx.TypeProto, name: str) -> Type:
         """The type that a TypeProto declares; every unnamed dimension is a variable of its own."""
@@ -490,13 +502,7 @@ class Importer:
                 tensor = tensor_of(proto)
                 if not tensor.HasField("shape") and name not in self.options.shapes:
                     return UnrankedType(self._dtype(tensor.elem_type))
-                return TensorType(
-                    self._dtype(tensor.elem_type),
-                    tuple(
-                        self._dimension(d, f"{name}_{k}", dimension.usual(k, known_sizes(tensor.shape.dim)))
-                        for k, d in enumerate(tensor.shape.dim)
-                    ),
-                )
+                return TensorType(self._dtype(tensor.elem_type), self._shape(name, tensor.shape.dim))
             case "sequence_type":
                 return SequenceType(self.type_of(proto.sequence_type.elem_type, name))
             case "map_type":
@@ -508,6 +514,10 @@ class Importer:
             case "optional_type":
                 return OptionalType(self.type_of(proto.optional_type.elem_type, name))
         raise UnsupportedError(f"values of type {proto.WhichOneof('value') or 'nothing'}")
+
+    def _shape(self, name: str, declared: Sequence[onnx.TensorShapeProto.Dimension]) -> tuple[Dimension, ...]:
+        usual = [dimension.usual(k, known_sizes(declared)) for k in range(len(declared))]
+        return tuple(self._dimension(d, f"{name}_{k}", usual[k]) for k, d in enumerate(declared))
 
     def _dtype(self, code: int) -> str:
         dtype = tensors.DTYPE_NAMES.get(code)

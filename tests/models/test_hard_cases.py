@@ -13,7 +13,7 @@ from support.agreement import check_runs
 from support.small_models import parsed
 
 import onnxc
-from onnxc.errors import OnnxcError, RunError
+from onnxc.errors import LimitError, OnnxcError, RunError
 from onnxc.frontend.importer import import_model
 from onnxc.ir import ops
 from onnxc.ir.interpret import run_graph
@@ -109,6 +109,23 @@ def test_a_loop_without_a_trip_count_runs_until_its_condition_fails(tmp_path):
             }}>
         }}""")
     check_runs(model, tmp_path, [{"x": np.float32(x)} for x in (1, 3, 200)])
+
+
+def test_a_loop_counts_in_vectors_where_its_body_declares_them(tmp_path):
+    """ONNX Runtime does; the reference has scalars whatever is declared."""
+    model = parsed(f"""
+        counted (float[1] x) => (float[T, U] seen) {{
+            trips = Constant <value = int64 {{3}}> ()
+            {GO}
+            seen = Loop (trips, go) <body = round (int64[1] i, bool[1] c) => (bool[1] c_out, float[1] scan) {{
+                c_out = Identity (c)
+                number = Cast <to = 1> (i)
+                scan = Mul (number, x)
+            }}>
+        }}""")
+    compiled = onnxc.load(onnxc.compile(model, tmp_path / "model.so"))
+    (seen,) = compiled.run(None, {"x": np.array([2.0], np.float32)})
+    np.testing.assert_array_equal(seen, [[0], [2], [4]])
 
 
 SWAP = """
@@ -487,6 +504,44 @@ def test_what_follows_from_one_rank_is_imported_apart_from_what_follows_from_ano
     assert sum(isinstance(node.op, ops.If) for node in graph.nodes) == 4
     found = run_graph(graph, [floats(2, 1, 3), floats(1, 1, 1), floats(2, 3, 4), floats(1, 0, 1)])
     assert [y.shape for y in found] == [(2, 3), (), (2, 3, 4), (0,)]
+
+
+def test_a_shape_given_where_the_model_has_none_leaves_axes_open(tmp_path):
+    model = any_rank("g (float[] x) => (float[] y, int64[R] s) { y = Relu (x) s = Shape (x) }")
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    library = onnxc.compile(model, tmp_path / "model.so", shapes={"x": (None, 3, None)})
+    y, s = onnxc.load(library).run(None, {"x": floats(2, 3, 4)})
+    assert (y.shape, s.tolist()) == ((2, 3, 4), [2, 3, 4])
+
+
+SWAPPED = """
+    g (float[] x, int64[] a, int64[] b) => (float[] y) {
+        zero = Constant <value = int64[1] {0}> () one = Constant <value = int64[1] {1}> ()
+        shape = Shape (x) rank = Shape (shape) behind = Add (a, one) after = Add (b, one)
+        before = Slice (shape, zero, a, zero) first = Slice (shape, a, behind, zero)
+        between = Slice (shape, behind, b, zero) second = Slice (shape, b, after, zero)
+        left = Slice (shape, after, rank, zero)
+        n = ReduceProd (before) m = ReduceProd (between) k = ReduceProd (left)
+        parts = Concat <axis = 0> (n, first, m, second, k)
+        wanted = Concat <axis = 0> (before, second, between, first, left)
+        parted = Reshape (x, parts) turned = Transpose <perm = [0, 3, 2, 1, 4]> (parted)
+        y = Reshape (turned, wanted)
+    }"""
+
+
+def test_cases_that_multiply_are_refused_where_there_are_too_many(tmp_path):
+    """Two axes of a tensor of any rank change places: how long a part of its shape is depends on others."""
+    model = any_rank(SWAPPED)
+    for port in model.graph.input:
+        port.type.tensor_type.ClearField("shape")
+    with pytest.raises(LimitError, match="more than 500 cases follow from ranks that only the run knows"):
+        import_model(model)
+    shapes = {"x": (None, 3, None), "a": (1,), "b": (1,)}
+    library = onnxc.load(onnxc.compile(model, tmp_path / "model.so", shapes=shapes))
+    x = floats(2, 3, 4)
+    for a, b in ((0, 1), (0, 2), (1, 2)):
+        (y,) = library.run(None, {"x": x, "a": np.array([a]), "b": np.array([b])})
+        np.testing.assert_array_equal(y, np.swapaxes(x, a, b))
 
 
 def test_more_axes_than_are_foreseen_are_an_error_of_the_run(tmp_path):

@@ -75,6 +75,7 @@ def window(
         raise ops.TypeMismatch(f"the kernel has the size {min(k for k in kernel if isinstance(k, int))}")
     strides = integers(strides, rank, 1, "strides", 1)
     dilations = integers(dilations, rank, 1, "dilations", 1)
+    auto_pad = auto_pad or "NOTSET"  # as some exporters write it
     one_of(auto_pad, ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"), "auto_pad")
     if auto_pad == "NOTSET":
         return Window(tuple(kernel), strides, dilations, integers(pads, 2 * rank, 0, "pads", 0))

@@ -248,6 +248,7 @@ AGREE = [
         {"group": 2, "strides": [2, 1], "pads": [1, 0, 2, 1]},
     ),
     ("Conv", 11, [IMAGE, floats(3, 2, 3, 3)], {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    ("Conv", 1, [IMAGE, floats(3, 2, 3, 3)], {"auto_pad": "", "pads": [1, 0, 1, 0]}),
     (
         "ConvTranspose",
         11,
