@@ -14,6 +14,7 @@ import ast
 import io
 import operator
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, product
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import CompileError, OnnxcError, Origin, RunError, quote
+from .errors import CompileError, Origin, RunError, quote
 from .ir import dtypes
 from .ir.dims import usual
 from .ir.expected import drawn
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from .loading.loader import Model, Port
 
 Shapes = Mapping[str, Sequence[int | None]]  # of inputs by name; None leaves an axis to its default
+_Sizes = dict[str | tuple[str, int], int]  # by the name of a dimension, or by an input and its axis
 
 WRONG_SHAPE = 6  # the library's status for a dimension of an input
 VARIETY = 10  # generated integers are 0 to 9
@@ -110,42 +112,42 @@ def runnable_inputs(
     arguments: Sequence[str] | Mapping[str, Any] = (),
     seed: int = 0,
 ) -> Inputs:
-    """The same that the library runs on: where it does not with usual sizes, with others. Raises RunError, of
-    the usual ones, where those that are tried do not do either."""
+    """The same that the library runs on: where it does not with usual sizes, with those that its errors ask
+    for, else with others. Raises RunError, of the usual ones, where those that are tried do not do either."""
     ports = library.inputs
     inputs = make_inputs(ports, arguments, dims, shapes, seed, expected)
     given = [name for name in inputs.feeds if name not in inputs.generated]
     free = _free_sizes([port for port in ports if port.name not in given], inputs.feeds, dims, shapes)
     if not free:
         return inputs
-    try:
-        library.run(None, inputs.feeds)
-    except RunError:
-        end = time.monotonic() + TRIED_SECONDS
-        for named, others in _other_sizes(free, dims, shapes, ports):
-            tried = make_inputs(ports, arguments, named, others, seed, expected)
-            if runs(library, tried.feeds):
-                return tried
-            if time.monotonic() > end:
-                break
-        raise
-    return inputs
 
+    def attempt(sizes: _Sizes) -> Inputs | RunError:
+        try:
+            tried = make_inputs(ports, arguments, *_given(sizes, dims, shapes, ports), seed, expected)
+            library.run(None, tried.feeds)
+        except RunError as error:
+            return error
+        return tried
 
-def runs(library: Model, feeds: Mapping[str, object]) -> bool:
-    try:
-        library.run(None, feeds)
-    except OnnxcError:
-        return False
-    return True
+    found = attempt(free)
+    sizes, refused, end = free, found, time.monotonic() + TRIED_SECONDS
+    while isinstance(found, RunError) and (asked := _asked(sizes, found)) and time.monotonic() < end:
+        sizes, found = asked, attempt(asked)
+    others = _other_sizes(free)
+    while isinstance(found, RunError) and (sizes := next(others, {})) and time.monotonic() < end:
+        found = attempt(sizes)
+    if isinstance(found, Inputs):
+        return found
+    assert isinstance(refused, RunError)
+    raise refused
 
 
 def _free_sizes(
     ports: Sequence[Port], feeds: Mapping[str, Any], dims: Mapping[str, int], shapes: Shapes
-) -> dict[str | tuple[str, int], int]:
+) -> _Sizes:
     """The sizes that nobody gave, by name, or by input and axis where they have none, as they are in feeds.
     What has a name has one size wherever that stands."""
-    found: dict[str | tuple[str, int], int] = {}
+    found: _Sizes = {}
     for port in ports:
         given = shapes.get(port.name) or [None] * len(port.shape or ())
         for axis, (size, known) in enumerate(zip(port.shape or (), given, strict=True)):
@@ -154,21 +156,34 @@ def _free_sizes(
     return found
 
 
-def _other_sizes(
-    free: Mapping[str | tuple[str, int], int], dims: Mapping[str, int], shapes: Shapes, ports: Sequence[Port]
-) -> Iterator[tuple[dict[str, int], dict[str, list[int | None]]]]:
+def _asked(sizes: _Sizes, error: RunError) -> _Sizes | None:
+    """The sizes with what the error expects for those that it got; None where it is about no such size."""
+    found = re.search(r"expected (\d+), got (\d+)$", str(error))
+    wanted, had = map(int, found.groups()) if found else (0, 0)
+    asked = {what: wanted for what, size in sizes.items() if size == had != wanted}
+    return {**sizes, **asked} if asked else None
+
+
+def _other_sizes(free: _Sizes) -> Iterator[_Sizes]:
     """Others than the usual ones for a model that does not take these: a sound of a fixed length, a line of
     text of one height, a mask one longer than what is past. The last ones change first."""
     choices = [(size, *(other for other in SIZES if other != size)) for size in free.values()]
     for tried in islice(product(*choices), 1, MOST_TRIED):
-        found = {p.name: list(shapes.get(p.name) or [None] * len(p.shape or ())) for p in ports if p.shape}
-        named = dict(dims)
-        for what, size in zip(free, tried):
-            if isinstance(what, str):
-                named[what] = size
-            else:
-                found[what[0]][what[1]] = size
-        yield named, found
+        yield dict(zip(free, tried))
+
+
+def _given(
+    sizes: _Sizes, dims: Mapping[str, int], shapes: Shapes, ports: Sequence[Port]
+) -> tuple[dict[str, int], dict[str, list[int | None]]]:
+    """The sizes of names and of axes that `sizes` adds to those that were given."""
+    named = dict(dims)
+    found = {p.name: list(shapes.get(p.name) or [None] * len(p.shape or ())) for p in ports if p.shape}
+    for what, size in sizes.items():
+        if isinstance(what, str):
+            named[what] = size
+        else:
+            found[what[0]][what[1]] = size
+    return named, found
 
 
 def expected_inputs(model: object, ports: Sequence[Port], options: Options = DEFAULTS) -> dict[str, Expected]:

@@ -235,6 +235,17 @@ def test_a_library_that_takes_no_usual_sizes_gets_others():
         runnable_inputs(Picky(50), {}, {})
 
 
+def test_a_size_that_the_run_asks_for_is_tried_first():
+    class Layer(Picky):
+        def run(self, _, feeds):
+            got = feeds["sound"].shape[-1]
+            if got != 784:
+                raise RunError(f"layer (Gemm): dimensions do not match: expected 784, got {got}")
+
+    feeds = runnable_inputs(Layer(), {}, {}).feeds
+    assert feeds["sound"].shape == (1, 784)
+
+
 def test_other_sizes_are_tried_beside_arrays_that_are_given():
     sound = np.ones((1, 320), np.float32)
     feeds = runnable_inputs(Picky(320), {}, {}, arguments={"sound": sound}).feeds
