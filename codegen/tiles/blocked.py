@@ -19,7 +19,7 @@ from ...ir.graph import Layout, TensorType
 from ...records import dataclass
 from ..kernel import KernelFunction
 from ..text.emitter import Function, memory_type, scalar_type, splat, vector_type
-from ..text.memory import first_lanes
+from ..text.memory import first_lanes, from_bits
 from ..text.vectors import Vectors
 
 SMALL_IMAGE = 32  # pixels along an axis: dilated windows are for images that are no smaller
@@ -409,7 +409,7 @@ def keep_channels(f: Function, dtype: str, lanes: int, value: str, channels: str
         return f.select(mask, vector, value, "zeroinitializer")
     bits = vector_type("i16", lanes)  # without registers of the type LLVM chooses them one by one
     kept = f.select(mask, bits, f.cast("bitcast", value, bits, vector), "zeroinitializer")
-    return f.cast("bitcast", kept, vector, bits)
+    return from_bits(f, dtype, lanes, kept)
 
 
 def resized(f: Function, element: str, value: str, lanes: int, wanted: int) -> str:

@@ -36,7 +36,6 @@ from .onnx_ops.rules import Rule, is_optional
 from .operator_sets import with_functions
 from .operators import Operators, find_rule
 from .regions import (
-    NESTING_LIMIT,
     RanksDiffer,
     Refused,
     Region,
@@ -234,25 +233,16 @@ class Importer:
         facts: Mapping[str, Dimension] | None = None,
     ) -> Region:
         """A branch or body as a graph of its own. inputs: the types of its inputs."""
-        inner = self._inner(scope, facts)
+        inner = scope.deeper(scope.builder.inner(facts))
         given = [inner.builder.input(type_) for type_ in inputs]
         return Region(inner.builder, self.body(inner, proto, given), given)
 
-    def _inner(self, scope: Scope, facts: Mapping[str, Dimension] | None) -> Scope:
-        """The scope of a region."""
-        if scope.depth >= NESTING_LIMIT:
-            raise ModelError(f"graphs are nested more than {NESTING_LIMIT} deep")
-        return Scope(scope.builder.inner(facts), scope, depth=scope.depth + 1)
-
     def body(self, scope: Scope, proto: onnx.GraphProto, inputs: Sequence[Value]) -> list[Value]:
         """A branch or body imported into a scope of its own, its inputs being the values given; its
-        outputs. A scalar where the graph declares a vector, as a loop's may its count and condition, is one
-        of one element."""
+        outputs."""
         if len(proto.input) != len(inputs):
             raise TypeMismatch(f"its graph takes {len(proto.input)} inputs where {len(inputs)} are given")
         for information, value in zip(proto.input, inputs):
-            if len(tensor_of(information.type).shape.dim) == 1 and getattr(value.type, "shape", None) == ():
-                value = scope.builder.reshape(value, (1,))
             value.name = value.name or information.name
             scope.values[information.name] = value
         return self._body(scope, proto, [o.name for o in proto.output])
@@ -296,7 +286,7 @@ class Importer:
         regions: list[Region | None] = []
         refused: list[Diagnostic] = []
         for take, facts in zip(takes, differ.facts):
-            before, inner = len(self.diagnostics), self._inner(scope, facts)
+            before, inner = len(self.diagnostics), scope.deeper(scope.builder.inner(facts))
             try:
                 region = Region(inner.builder, take(inner), [])
             except Refused:

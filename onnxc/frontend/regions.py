@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import onnx
 
+from ..errors import ModelError
 from ..ir import dims, expr, ops
 from ..ir.builder import Builder
 from ..ir.dims import Dimension
@@ -39,6 +40,12 @@ class Scope:
     depth: int = 0
     opsets: Mapping[str, int] | None = None  # of a schema's function body, where the nodes come from one
     inlined: bool = False  # its graph is part of the one around it
+
+    def deeper(self, builder: RuleBuilder) -> Scope:
+        """The scope of a region of this graph."""
+        if self.depth >= NESTING_LIMIT:
+            raise ModelError(f"graphs are nested more than {NESTING_LIMIT} deep")
+        return Scope(builder, self, depth=self.depth + 1)
 
     def function_opsets(self) -> Mapping[str, int] | None:
         """The operator sets of the innermost function body around; None: the model's own."""
@@ -101,7 +108,7 @@ class Site:
     def body(self, into: RuleBuilder, proto: onnx.GraphProto, inputs: Sequence[Value]) -> list[Value]:
         """The outputs of a graph for these values as its inputs, imported into a region's builder or the
         node's own."""
-        return self.importer.body(Scope(into, self.scope, depth=self.scope.depth + 1), proto, inputs)
+        return self.importer.body(self.scope.deeper(into), proto, inputs)
 
 
 @dataclass

@@ -129,6 +129,21 @@ def test_a_loop_counts_in_vectors_where_its_body_declares_them(tmp_path):
     np.testing.assert_array_equal(seen, [[0], [2], [4]])
 
 
+def test_what_a_loop_carries_is_of_the_rank_that_it_has_whatever_is_declared(tmp_path):
+    model = parsed(f"""
+        carried (float x, int64 trips) => (float y) {{
+            {GO}
+            y = Loop (trips, go, x) <body = round (int64 i, bool c, float[1] h) => (bool c_out, float[1] more) {{
+                c_out = Identity (c)
+                more = Add (h, h)
+            }}>
+        }}""")
+    compiled = onnxc.load(onnxc.compile(model, tmp_path / "model.so"))
+    for trips in (0, 3):
+        (y,) = compiled.run(None, {"x": np.float32(3), "trips": np.int64(trips)})
+        assert (y.shape, float(y)) == ((), 3 * 2**trips)
+
+
 SWAP = """
     swap (float[N] x, float[M] z, int64 trips, bool go) => (float[A] a, float[B] b) {
         a, b = Loop (trips, go, x, z) <body = round (int64 i, bool c, float[P] p, float[Q] q)

@@ -65,7 +65,13 @@ def Loop(b, M=None, cond=None, *v_initial, body):
     condition = b.constant(True) if cond is None else only_element(b, cond)
 
     def region(carried: Sequence[Type]) -> Region:
-        return b.site.region(body, [TensorType("int64", ()), TensorType("bool", ()), *carried])
+        step = b.inner()
+        given = [step.input(t) for t in (TensorType("int64", ()), TensorType("bool", ()), *carried)]
+        counts = [
+            step.reshape(value, (1,)) if len(declared.type.tensor_type.shape.dim) == 1 else value
+            for value, declared in zip(given[:2], body.input)  # either may be a vector of one element
+        ]
+        return Region(step, b.site.body(step, body, [*counts, *given[2:]]), given)
 
     return loop(b, trips, condition, v_initial, region)
 
