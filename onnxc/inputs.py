@@ -129,17 +129,19 @@ def runnable_inputs(
             return error
         return tried
 
-    found = attempt(free)
-    sizes, refused, end = free, found, time.monotonic() + TRIED_SECONDS
-    while isinstance(found, RunError) and (asked := _asked(sizes, found)) and time.monotonic() < end:
-        sizes, found = asked, attempt(asked)
-    others = _other_sizes(free)
-    while isinstance(found, RunError) and (sizes := next(others, {})) and time.monotonic() < end:
-        found = attempt(sizes)
-    if isinstance(found, Inputs):
-        return found
-    assert isinstance(refused, RunError)
-    raise refused
+    try:
+        library.run(None, inputs.feeds)
+    except RunError as refused:
+        found: Inputs | RunError = refused
+        sizes, others, end = free, _other_sizes(free), time.monotonic() + TRIED_SECONDS
+        while isinstance(found, RunError) and (asked := _asked(sizes, found)) and time.monotonic() < end:
+            sizes, found = asked, attempt(asked)
+        while isinstance(found, RunError) and (other := next(others, None)) and time.monotonic() < end:
+            found = attempt(other)
+        if isinstance(found, RunError):
+            raise
+        inputs = found
+    return inputs
 
 
 def _free_sizes(
