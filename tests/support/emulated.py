@@ -51,10 +51,7 @@ class Emulator:
 
     def __init__(self, target: Target, processor: str | None = None):
         self.target = target
-        self.command = [
-            *_emulator(target, processor or PROCESSORS.get(target.name, "max")),
-            str(_program(target.triple)),
-        ]
+        self.command = [*_emulator(target, processor), str(_program(target.triple))]
         self.process: subprocess.Popen | None = None
         atexit.register(self.stop)
 
@@ -216,14 +213,14 @@ def _folder() -> Path:
     return Path(made.name)
 
 
-def _emulator(target: Target, processor: str) -> list[str]:
+def _emulator(target: Target, processor: str | None) -> list[str]:
     """The emulator's command, with the libraries of the target's kind of machine."""
     if command := os.environ.get("ONNXC_TESTS_EMULATOR"):
         return shlex.split(command)
     machine = target.triple.partition("-")[0]
     ours = target.triple == find_target().triple
     root = [] if ours else ["-L", f"/usr/{machine}-linux-gnu"]
-    return [f"qemu-{machine}-static", *root, "-cpu", processor]
+    return [f"qemu-{machine}-static", *root, "-cpu", processor or PROCESSORS[target.name]]
 
 
 @cache
