@@ -133,7 +133,8 @@ def test_what_a_loop_carries_is_of_the_rank_that_it_has_whatever_is_declared(tmp
     model = parsed(f"""
         carried (float x, int64 trips) => (float y) {{
             {GO}
-            y = Loop (trips, go, x) <body = round (int64 i, bool c, float[1] h) => (bool c_out, float[1] more) {{
+            y = Loop (trips, go, x) <body = round (int64 i, bool c, float[1] h) => (
+                    bool c_out, float[1] more) {{
                 c_out = Identity (c)
                 more = Add (h, h)
             }}>
