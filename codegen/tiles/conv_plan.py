@@ -195,8 +195,8 @@ class ConvPlan:
             return []
         behind, pixels = self.next_bytes(panels), f.maximum(f.size(self.out.height * self.out.width), 1)
         each, _ = f.divide(f.add(pixels, behind - 1), pixels)
-        pixel = f.add(f.mul(y, f.size(self.out.width)), x)
-        begin = f.add(self.next_panel(f, panels, panel), f.minimum(f.mul(pixel, each), behind))
+        before = f.add(f.mul(y, f.size(self.out.width)), f.mul(x, self.rows))  # pixels of tiles
+        begin = f.add(self.next_panel(f, panels, panel), f.minimum(f.mul(before, each), behind))
         words = [f"ptr {f.offset(self.packed(f), begin)}"]
         if isinstance(self.ahead(panels, width).step, str):
             steps, share = self.steps_of(panels), f.mul(each, self.rows * width)
