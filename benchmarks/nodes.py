@@ -25,9 +25,9 @@ from table import ROWS
 from onnxc.codegen.lowering.lower import Lowered, lower
 from onnxc.commands.steps import Expected, expectations, input_sizes
 from onnxc.driver import compile_model, optimise
-from onnxc.errors import CompileError, OnnxcError, Origin
+from onnxc.errors import OnnxcError, RunError
 from onnxc.frontend.importer import import_model
-from onnxc.inputs import make_inputs, other_sizes, runs
+from onnxc.inputs import make_inputs, runnable_inputs
 from onnxc.ir import dims
 from onnxc.ir.graph import walk
 from onnxc.loading.loader import Model, load
@@ -92,11 +92,10 @@ def prepared(name: str, model: object, folder: Path, tabled: bool, again: bool) 
             listed = {"dims": dict(row.dims), "shapes": dict(row.shapes)}
         with load(library, threads=1) as opened:
             first = [listed] if row is not None and tabled else [{}, listed]
-            others = ({"dims": d, "shapes": s} for d, s in other_sizes(opened.inputs, {}, {}))
-            tried = (*first, *others)
-            sizes = next((s for s in tried if runs(opened, usual_inputs(opened, s))), None)
+            sizes = next((s for s in first if _runs(opened, usual_inputs(opened, s))), None)
             if sizes is None:
-                raise CompileError("runs with none of the sizes that are tried", origin=Origin(name))
+                feeds = runnable_inputs(opened, {}, {}).feeds
+                sizes = {"shapes": {name: np.shape(value) for name, value in feeds.items()}}
             found = input_sizes(lowered.graph, usual_inputs(opened, sizes))
         notes.write_bytes(pickle.dumps((sizes, list(expectations(lowered, lowered.target, found)))))
     sizes, expected = pickle.loads(notes.read_bytes())
@@ -132,9 +131,17 @@ def usual_inputs(library: Model, sizes: dict[str, dict]) -> dict[str, object]:
     feeds |= {name: np.ones_like(feeds[name]) for name in integers}
     for name in integers:
         many = feeds | {name: np.cumsum(feeds[name]).reshape(feeds[name].shape).astype(feeds[name].dtype)}
-        if feeds[name].size > 1 and runs(library, many):
+        if feeds[name].size > 1 and _runs(library, many):
             feeds = many
     return feeds
+
+
+def _runs(library: Model, feeds: dict[str, object]) -> bool:
+    try:
+        library.run(None, feeds)
+    except RunError:
+        return False
+    return True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

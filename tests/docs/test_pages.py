@@ -6,6 +6,8 @@ diff). One that begins with a comment of a name alone, `# rules.py` or `/* clamp
 but README this is `outside`, for it takes minutes.
 """
 
+import ast
+import importlib
 import os
 import re
 import shutil
@@ -239,6 +241,23 @@ def test_what_ci_does_itself_is_what_the_readme_says():
 def test_every_benchmark_that_a_page_names_is_there():
     named = {name for page in PAGES for name in re.findall(r"benchmarks/\w+\.py", page.read_text())}
     assert named and not [name for name in named if not (ROOT / name).exists()]
+
+
+def test_what_benchmarks_take_of_the_package_is_there():
+    def is_there(module, name):
+        try:
+            return hasattr(importlib.import_module(module), name) or importlib.import_module(
+                f"{module}.{name}"
+            )
+        except ImportError:
+            return False
+
+    taken = set()
+    for path in (ROOT / "benchmarks").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "onnxc":
+                taken |= {(path.name, node.module, alias.name) for alias in node.names}
+    assert taken and not [each for each in sorted(taken) if not is_there(*each[1:])]
 
 
 def test_the_page_of_the_architecture_lists_every_pass_in_the_order_in_which_they_first_run():
