@@ -2,10 +2,12 @@
 
 A sound of 128 samples has no frame of 256. Of an input of floats whose one open axis is a length, a usual one
 has `dims.LENGTH` of whatever the graph makes the fewest of: of its frames, say, or of its last convolution's
-results.
+results. Who hands a state from call to call hears one of these at a time.
 """
 
 from __future__ import annotations
+
+from collections.abc import Set
 
 from ..ir import dims, dtypes
 from ..ir.dims import Symbol
@@ -26,7 +28,32 @@ def usual_lengths(graph: Graph) -> dict[str, int]:
             near, far = (dims.evaluate(size, env | {symbol.name: length}) for length in (FAR, 2 * FAR))
             if far > near:
                 signals[symbol] = max(signals[symbol], min(MOST_STEPS, FAR / (far - near)))
-    return {s.name: round(dims.LENGTH * steps) for s, steps in signals.items() if steps > 1}
+    longer = {symbol: steps for symbol, steps in signals.items() if steps > 1}
+    usual = 1 if _has_state(graph, longer.keys()) else dims.LENGTH
+    return {s.name: round(usual * steps) for s, steps in longer.items()}
+
+
+def _has_state(graph: Graph, signals: Set[Symbol]) -> bool:
+    """Whether the graph gives a tensor that may be like one that it takes beside signals: most likely what
+    the next call takes."""
+    taken, given = (
+        [v.type for v in values if isinstance(v.type, TensorType) and not _sizes_of(v.type) & signals]
+        for values in (graph.inputs, graph.outputs)
+    )
+    return any(_may_be_alike(one, other) for one in taken for other in given)
+
+
+def _sizes_of(type_: TensorType) -> frozenset[Symbol]:
+    """The variables that its sizes depend on."""
+    return frozenset().union(*map(dims.symbols, type_.shape))
+
+
+def _may_be_alike(one: TensorType, other: TensorType) -> bool:
+    """Of two types with more than one axis, whether no size tells them apart."""
+    if one.dtype != other.dtype or one.rank != other.rank or one.rank < 2:
+        return False
+    known = [(a, b) for a, b in zip(one.shape, other.shape) if isinstance(a, int) and isinstance(b, int)]
+    return all(a == b for a, b in known)
 
 
 def _lengths(value: Value) -> list[Symbol]:

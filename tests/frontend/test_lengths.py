@@ -53,6 +53,17 @@ def test_strides_one_after_the_other_multiply():
     assert usual_shape(text) == (1, 1, 20 * FRAMES)
 
 
+@pytest.mark.parametrize("given, usual", [("float[2, n, 8]", 160), ("float[2, n, 16]", 160 * FRAMES)])
+def test_one_that_comes_with_a_state_has_one_stride(given, usual):
+    text = f"""m (float[n, 1, samples] x, float[2, n, 8] state) => (float y, {given} next)
+    <float[1, 1, 4] w = {{1, 2, 3, 4}}> {{
+        y = Conv <strides = [160]> (x, w)
+        next = {"Tanh (state)" if given == "float[2, n, 8]" else "Concat <axis = 2> (state, state)"}
+    }}"""
+    x, _ = import_model(parsed(text), DEFAULTS).graph.inputs
+    assert dims.typical(x.shape[2]) == usual
+
+
 @pytest.mark.parametrize("shape, usual", [("samples", (256 * FRAMES,)), ("n, samples", (1, 256 * FRAMES))])
 def test_frames_are_counted_where_sizes_are_computed(shape, usual):
     text = f"""m (float[{shape}] x) => (float y)
