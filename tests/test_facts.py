@@ -68,5 +68,5 @@ def test_moments_in_which_the_machine_is_slow_do_not_show(monkeypatch):
     best = facts(slow=())
     for moments in (range(7), range(20, 25)):  # but in what a core sustains, which is the least
         assert replace(facts(moments), matrix_sustained=best.matrix_sustained) == best
-    if find_target().matrices:
-        assert facts(range(12)).matrix_sustained == best.matrix_sustained / 2  # from all probes of the first visit
+    if find_target().matrices:  # which one of the first visit's probes measures
+        assert facts(range(12)).matrix_sustained == best.matrix_sustained / 2

@@ -4,7 +4,8 @@ What one step of k multiplies are 64 bytes of every pixel: [C/64][rows][columns]
 bfloat16s may be stored so, in blocks of 32 channels; of others a step of its own brings blocks together. With
 strides of 1 the pixels of some lines, halo between them, are then one run of equally distant rows, cut into
 tiles of up to 32; results between lines are dropped. With other strides a tile is some of a line, or two
-short lines. Sums of a block of lines wait in scratch memory for the epilogue.
+short lines; where the window is a pixel, the step brings those together that are read. Sums of a block of
+lines wait in scratch memory for the epilogue.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, offe
 from ..text.conversion import from_computed
 from ..text.emitter import ENTRY, memory_type, vector_type
 from ..text.vectors import Vectors
-from ..tiles import matrix
+from ..tiles import gathered_pixels, matrix
 from ..tiles.blocked import (
     Image,
     Window,
@@ -103,7 +104,7 @@ def unit_of(node: Node, target: Target) -> Matrix | None:
 def tiling_of(node: Node[Conv], target: Target, unit: Matrix, block: int) -> MatrixTiling:
     """As many lines as wait together, in tiles of equal heights; the result is stored in such blocks."""
     out = image_of(replace(node.outputs[0].tensor, layout=without_halo(block, node.inputs[0].rank - 2)))
-    win, vectors = window(node), min(matrix.WIDE * unit.columns // block, out.blocks)
+    win, vectors = dense_window(node), min(matrix.WIDE * unit.columns // block, out.blocks)
     height, width = dims.number(out.height), dims.number(out.width)
     if win.strides == (1, 1):
         pitch = width + (win.extent[1] - 1 if win.kernel != (1, 1) else 0)
@@ -116,6 +117,12 @@ def tiling_of(node: Node[Conv], target: Target, unit: Matrix, block: int) -> Mat
         return MatrixTiling(vectors, min(height, 8), (width,) * min(height, matrix.HIGH))
     lines = max(1, min(height, MOST_POSITIONS // width))
     return MatrixTiling(vectors, lines, _heights(width, unit))
+
+
+def dense_window(node: Node[Conv]) -> Window:
+    """The window as it moves over the packed image: of one pixel those alone are there that are read."""
+    win = window(node)
+    return replace(win, strides=(1, 1)) if gathered_pixels.is_sparse(win) else win
 
 
 def _heights(positions: int, unit: Matrix) -> tuple[int, ...]:
@@ -131,7 +138,7 @@ def estimate(
     _, channels, *taps = dims.numbers(node.inputs[1].shape)
     steps = -(-channels // unit.depth) * dims.product(taps)
     found = products_estimate(node, target, tiling, unit, block, steps) + costs.step(target)
-    if read != unit.depth:
+    if read != unit.depth or gathered_pixels.is_sparse(window(node)):
         found += packing_estimate(node, target, unit) + costs.step(target)
     return found
 
@@ -159,9 +166,11 @@ def products_estimate(
 
 def packing_estimate(node: Node[Conv], target: Target, unit: Matrix) -> Estimate:
     """Of the step that brings channels together."""
-    x = node.inputs[0].tensor
+    x, out = (value.tensor for value in (node.inputs[0], node.outputs[0]))
     count = dims.typical(x.count)
-    read, written = dims.typical(x.nbytes), count * dtypes.itemsize(unit.lhs)
+    if gathered_pixels.is_sparse(window(node)):
+        count = dims.typical(out.count) // dims.number(out.shape[1]) * dims.number(x.shape[1])
+    read, written = (count * dtypes.itemsize(dtype) for dtype in (x.dtype, unit.lhs))
     each = 2 + costs.CONVERTED * (x.dtype != unit.lhs)
     return costs.compute(target, each * count / target.block) + costs.move(target, read + written)
 
@@ -216,8 +225,9 @@ class Convolution:
     def __init__(self, node: Node[Conv], choice: Choice[MatrixTiling], target: Target):
         self.node, self.tiling, self.target, self.cost = node, choice.tiling, target, choice.cost
         self.unit = offered(unit_of(node, target), node)
-        self.window: Window = window(node)
-        self.out, self.packed = image_of(node.outputs[0].tensor), self.packed_image()
+        self.window: Window = self.moves()
+        self.out = image_of(node.outputs[0].tensor)
+        self.packed = self.packed_image()
         self.epilogue = Epilogue(node, self.out.block)
         self.dtype = node.op.accumulate
         self.kinds = panels_of(self.out.channels, self.out.block, self.tiling.vectors)
@@ -230,16 +240,27 @@ class Convolution:
 
     # Sizes ---------------------------------------------------------------------------------------
 
+    def moves(self) -> Window:
+        """The window over the packed image."""
+        return dense_window(self.node)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the packed image has only the pixels that are read."""
+        return self.window.strides != window(self.node).strides
+
     def packed_image(self) -> Image:
         """What tiles read."""
         x = image_of(self.node.inputs[0].tensor)
+        if self.gathers:
+            x = gathered_pixels.gathered(x, self.out.height, self.out.width)
         return replace(x, block=self.unit.depth, dtype=self.unit.lhs)
 
     @property
     def packs(self) -> bool:
         """Whether a step packs the image: it is not stored as tiles read it."""
         x = self.node.inputs[0].tensor
-        return x.layout is None or image_of(x) != self.packed
+        return self.gathers or x.layout is None or image_of(x) != self.packed
 
     def _lines(self) -> Lines:
         """What a part does of a plane."""
@@ -313,7 +334,10 @@ class Convolution:
     def packing_step(self) -> Step:
         """Brings the channels together that one step of k multiplies; a part is a row of pixels."""
         k, x, packed = KernelText(self.target), image_of(self.node.inputs[0].tensor), self.packed
-        rows = dims.number(x.plane) // dims.number(x.row)
+        rows, (sy, sx) = dims.number(packed.plane) // dims.number(packed.row), (1, 1)
+        first_pixel: Dimension = 0
+        if self.gathers:
+            (sy, sx), first_pixel = window(self.node).strides, x.origin
         element = f"i{8 * packed.itemsize}"  # only moved, once it is narrow
         lanes, whole = vector_type(element, x.block), vector_type(element, packed.block)
 
@@ -326,13 +350,14 @@ class Convolution:
         with k.entry() as f, f.loop("%first", "%last") as part:
             rest, row = f.divide(part.index, rows)
             n, group = f.divide(rest, packed.blocks)
-            source = displaced(f, f.input(0), ((n, x.image), (row, x.row)))
+            whole_image = f.offset(f.input(0), f.size(first_pixel))
+            source = displaced(f, whole_image, ((n, x.image), (row, sy * x.row)))
             to = displaced(f, f.temporary(0), ((n, packed.image), (group, packed.plane), (row, packed.row)))
             for blocks, first, last in self._groups():
                 with f.when(f.all_of(f.compare("uge", group, first), f.compare("ult", group, last))):
                     at = f.offset(source, f.mul(group, packed.block // x.block * dims.number(x.plane)))
-                    with f.loop(0, dims.number(x.row) // x.pixel) as pixel:
-                        place = f.offset(at, f.mul(pixel.index, x.pixel))
+                    with f.loop(0, dims.number(packed.row) // packed.pixel) as pixel:
+                        place = f.offset(at, f.mul(pixel.index, sx * x.pixel))
                         parts = [load(f.offset(place, j * dims.number(x.plane))) for j in range(blocks)]
                         joined = _joined(f, parts, packed.block // x.block, lanes)
                         out = f.offset(to, f.mul(pixel.index, packed.pixel))

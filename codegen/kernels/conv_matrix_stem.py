@@ -25,7 +25,7 @@ from ..text.emitter import Reg, literal, memory_type
 from ..text.memory import load_first, store_first
 from ..text.vectors import Vectors
 from ..tiles import matrix
-from ..tiles.blocked import Image, displaced, without_halo
+from ..tiles.blocked import Image, Window, displaced, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from .conv import window
 from .conv_matrix import Convolution, MatrixTiling, pack_steps, products_estimate, tiling_of, unit_of
@@ -88,6 +88,9 @@ def emit(node: Node[Conv], choice: Choice[MatrixTiling], target: Target) -> Code
 
 class _Stem(Convolution):
     """The packed image is [N][rows][columns][C], with the window's padding; a window is its rows."""
+
+    def moves(self) -> Window:
+        return window(self.node)
 
     def packed_image(self) -> Image:
         batch, channels, height, width = self.node.inputs[0].shape

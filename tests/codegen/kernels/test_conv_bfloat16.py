@@ -54,6 +54,13 @@ def test_channels_windows_and_strides(kernel, target, instruction):
         exact(case, kernel, target, instruction)
 
 
+def test_single_pixels_that_lie_apart_are_brought_together():
+    for strides, size in (((2, 2), (28, 28)), ((1, 3), (5, 20)), ((4, 1), (9, 40))):
+        case = halves((2, 70, *size), (48, 70, 1, 1))
+        case = replace(case, op=replace(case.op, strides=strides))
+        exact(case, *KERNELS[1], wider=1, output_halo=1)
+
+
 @EACH
 def test_a_residual_and_a_bias(kernel, target, instruction):
     bias, residual = np.arange(40, dtype=np.float32).reshape(40, 1, 1), np.ones((1, 40, 14, 14), np.float32)
