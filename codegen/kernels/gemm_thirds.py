@@ -335,10 +335,11 @@ class _Thirds(Matrices):
         columns: int | str | None,
     ) -> list[str]:
         form, p = self.tiling.form, self.product
-        if form is None:
-            return super().sums(f, tile, level, a, b, start, columns)
         rows = mk.strided_rows(f, a, self.word(self.step_of(p.m, A)), tile.rows, self.sizes[A])
         chains = mk.chains_for(self.target, tile.rows, self.tiling.vectors)
+        if form is None:  # the first of few tiles waits for the panel, which none before it has fetched
+            panel = Panel(b, prefetch=costs.AHEAD if mk.waits(self.target) else None)
+            return mk.multiply_add(f, tile, start, rows, panel, dims.number(p.depth), chains=chains)
         return stored_panel.multiply_add_decoded(f, tile, rows, b, form, chains)
 
     def decode(self, f: Function, vectors: int, panel: str) -> None:
