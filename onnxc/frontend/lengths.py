@@ -2,12 +2,12 @@
 
 A sound of 128 samples has no frame of 256. Of an input of floats whose one open axis is a length, a usual one
 has `dims.LENGTH` of whatever the graph makes the fewest of: of its frames, say, or of its last convolution's
-results. Who hands a state from call to call hears one of these at a time.
+results. Who hands a state from call to call hears at a time as little as makes one of these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 
 from ..ir import dims, dtypes
 from ..ir.dims import Symbol
@@ -21,16 +21,31 @@ def usual_lengths(graph: Graph) -> dict[str, int]:
     """How long signals usually are, by dimension variable, where that is longer than other lengths."""
     signals = {symbol: 1.0 for value in graph.inputs for symbol in _lengths(value)}
     results = (out for node in walk(graph) for out in node.outputs) if signals else ()
-    for size in {size for out in results for size in _open_sizes(out)}:
-        found = dims.symbols(size)
-        for symbol in signals.keys() & found:
-            env = {s.name: s.typical for s in found}
-            near, far = (dims.evaluate(size, env | {symbol.name: length}) for length in (FAR, 2 * FAR))
+    sizes = {size for out in results for size in _open_sizes(out)}
+    for size in sizes:
+        for symbol in signals.keys() & dims.symbols(size):
+            near, far = (_at(size, symbol, length) for length in (FAR, 2 * FAR))
             if far > near:
                 signals[symbol] = max(signals[symbol], min(MOST_STEPS, FAR / (far - near)))
     longer = {symbol: steps for symbol, steps in signals.items() if steps > 1}
-    usual = 1 if _has_state(graph, longer.keys()) else dims.LENGTH
-    return {s.name: round(usual * steps) for s, steps in longer.items()}
+    handed = _has_state(graph, longer.keys())
+    return {
+        symbol.name: round(steps * (_fewest(sizes, symbol, steps) if handed else dims.LENGTH))
+        for symbol, steps in longer.items()
+    }
+
+
+def _at(size: dims.Dim, symbol: Symbol, length: int) -> int:
+    """A size where a signal is so long."""
+    return dims.evaluate(size, {s.name: s.typical for s in dims.symbols(size)} | {symbol.name: length})
+
+
+def _fewest(sizes: Iterable[dims.Dim], symbol: Symbol, steps: float) -> int:
+    """How many steps of a signal leave none of the sizes that depend on it empty: a power of two."""
+    dependent, count = [size for size in sizes if symbol in dims.symbols(size)], 1
+    while count < dims.LENGTH and any(_at(size, symbol, round(count * steps)) < 1 for size in dependent):
+        count *= 2
+    return count
 
 
 def _has_state(graph: Graph, signals: Set[Symbol]) -> bool:

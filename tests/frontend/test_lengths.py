@@ -64,6 +64,16 @@ def test_one_that_comes_with_a_state_has_one_stride(given, usual):
     assert dims.typical(x.shape[2]) == usual
 
 
+def test_one_that_comes_with_a_state_is_long_enough_for_its_windows():
+    text = """m (float[n, 1, samples] x, float[2, n, 8] state) => (float y, float[2, n, 8] next) {
+        a = AveragePool <kernel_shape = [400], strides = [160]> (x)
+        y = MaxPool <kernel_shape = [5], strides = [2]> (a)
+        next = Tanh (state)
+    }"""
+    x, _ = import_model(parsed(text), DEFAULTS).graph.inputs
+    assert dims.typical(x.shape[2]) == 4 * 320
+
+
 @pytest.mark.parametrize("shape, usual", [("samples", (256 * FRAMES,)), ("n, samples", (1, 256 * FRAMES))])
 def test_frames_are_counted_where_sizes_are_computed(shape, usual):
     text = f"""m (float[{shape}] x) => (float y)
