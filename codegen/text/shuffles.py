@@ -29,9 +29,18 @@ def transpose(f: Function, rows: Sequence[str], type_: str = "") -> list[str]:
 
 def interleaved(f: Function, vectors: Sequence[str], lanes: int, type_: str) -> str:
     """Lane 0 of each of the vectors, lane 1 of each and so on, in one vector: of one, two, four, ... of
-    them. Of four the first and the third come together, the second and the fourth, then both pairs."""
+    them. Where an instruction picks any bytes of two registers, vectors are put side by side until there are
+    two; else of four the first and the third come together, the second and the fourth, then both pairs."""
     if len(vectors) == 1:
         return vectors[0]
+    if f.target.lookup.registers == 2:
+        parts, wide, (element, _) = vectors, lanes, shape_of(type_)
+        while len(parts) > 2:
+            pairs = zip(parts[::2], parts[1::2])
+            parts, wide = [f.shuffle(low, high, range(2 * wide), type_) for low, high in pairs], 2 * wide
+            type_ = f"<{wide} x {element}>"
+        picks = [number * lanes + lane for lane in range(lanes) for number in range(len(vectors))]
+        return f.shuffle(parts[0], parts[1], picks, type_)
     even, odd = (interleaved(f, vectors[k::2], lanes, type_) for k in (0, 1))
     wide, (element, _) = lanes * len(vectors) // 2, shape_of(type_)
     picks = [side * wide + lane for lane in range(wide) for side in (0, 1)]
