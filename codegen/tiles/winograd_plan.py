@@ -27,6 +27,8 @@ from .winograd_arithmetic import Arithmetic
 
 Bands = tuple[str, str]  # the first of a group's bands of tiles, and the one behind the last
 
+MANY = 64  # channels of a product that hides what its sums take to come and go
+
 
 @dataclass(frozen=True)
 class Tiling:
@@ -191,11 +193,18 @@ class WinogradPlan:
     def _chunk(self) -> tuple[int, int]:
         """Channels and rows of points whose U takes a third of the second-level cache. Channels are whole
         blocks, as many as a sixth of it holds the weights of, which are read for each of these rows: products
-        over few channels add to M again and again. All where U is kept or stored."""
+        over few channels add to M again and again. Where M of all pieces stays in the first-level cache, all
+        rows of MANY channels, if a sixth holds their U. All where U is kept or stored."""
         if self.kept or self.grouped or self.packed:
             return self.depth, self.t[0]
-        level2, factors = self.target.facts.level2_bytes, self.widest * self.block**2
-        row, weights = self.t[1] * factors * self.size, factors * self.channel_bytes  # of a block of channels
+        facts, factors = self.target.facts, self.widest * self.block**2
+        level2, row = facts.level2_bytes, self.t[1] * factors * self.size  # of a block of channels
+        sums = self.matrices * self.counts[-1] * self.widest * self.block * self.size
+        whole = level2 // 6 // (row * self.t[0])
+        if sums <= facts.level1_bytes // 2 and whole * self.block >= MANY:
+            chunks = -(-self.blocks // whole)
+            return min(self.channels, -(-self.blocks // chunks) * self.block), self.t[0]
+        weights = factors * self.channel_bytes
         chunks = -(-self.blocks // max(1, min(level2 // 3 // row, level2 // 6 // weights)))
         each = -(-self.blocks // chunks)
         rows = -(-self.t[0] // max(1, level2 // 3 // (row * each)))

@@ -374,6 +374,15 @@ def test_groups_that_are_nearly_as_fast_give_the_same(target):
 
 
 @TARGETS
+@pytest.mark.parametrize("level2", [1 << 17, 1 << 19, 1 << 22], ids="{} bytes".format)
+@pytest.mark.parametrize("size", [7, 20])
+def test_weights_are_transformed_in_parts_that_caches_hold(target, size, level2):
+    facts = replace(target.facts, level1_bytes=1 << 16, level2_bytes=level2)
+    case = convolution((1, 300, size, size), (40, 300, 3, 3), pads=1)
+    check(case, winograd, replace(target, facts=facts), tolerance=TOLERANCE)
+
+
+@TARGETS
 @pytest.mark.parametrize("groups", [1, 2, 3])
 def test_weights_from_beyond_the_caches_are_fetched_before_they_are_transformed(target, groups):
     far = replace(target, run_bytes=2 * target.facts.level2_bytes)
