@@ -47,14 +47,15 @@ def all_cases() -> dict[str, TestCase]:
 @functools.cache
 def cases_of(kind: str) -> dict[str, TestCase]:
     """Those of a kind; read once, children inherit them. Computing what node cases expect takes ten seconds,
-    once for a version."""
+    once for a version where it is installed: others are files there."""
 
     def save(folder: Path) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             (folder / "cases").write_bytes(pickle.dumps(loader.load_model_tests(kind=kind)))
 
-    name = f"cases-{kind}-{onnx.__version__}-{np.__version__}"
+    place = zlib.crc32(os.fsencode(onnx.__file__))
+    name = f"cases-{kind}-{onnx.__version__}-{np.__version__}-{place:x}"
     cases = pickle.loads((kept(name, save) / "cases").read_bytes())
     return {f"{kind}/{case.name}": case for case in cases}
 
