@@ -225,7 +225,7 @@ class Convolution:
     def __init__(self, node: Node[Conv], choice: Choice[MatrixTiling], target: Target):
         self.node, self.tiling, self.target, self.cost = node, choice.tiling, target, choice.cost
         self.unit = offered(unit_of(node, target), node)
-        self.window: Window = self.moves()
+        self.window: Window = dense_window(node)
         self.out = image_of(node.outputs[0].tensor)
         self.packed = self.packed_image()
         self.epilogue = Epilogue(node, self.out.block)
@@ -240,14 +240,10 @@ class Convolution:
 
     # Sizes ---------------------------------------------------------------------------------------
 
-    def moves(self) -> Window:
-        """The window over the packed image."""
-        return dense_window(self.node)
-
     @property
     def gathers(self) -> bool:
         """Whether the packed image has only the pixels that are read."""
-        return self.window.strides != window(self.node).strides
+        return gathered_pixels.is_sparse(window(self.node))
 
     def packed_image(self) -> Image:
         """What tiles read."""
@@ -334,10 +330,8 @@ class Convolution:
     def packing_step(self) -> Step:
         """Brings the channels together that one step of k multiplies; a part is a row of pixels."""
         k, x, packed = KernelText(self.target), image_of(self.node.inputs[0].tensor), self.packed
-        rows, (sy, sx) = dims.number(packed.plane) // dims.number(packed.row), (1, 1)
-        first_pixel: Dimension = 0
-        if self.gathers:
-            (sy, sx), first_pixel = window(self.node).strides, x.origin
+        rows = dims.number(packed.plane) // dims.number(packed.row)
+        (sy, sx), first = (window(self.node).strides, x.origin) if self.gathers else ((1, 1), 0)
         element = f"i{8 * packed.itemsize}"  # only moved, once it is narrow
         lanes, whole = vector_type(element, x.block), vector_type(element, packed.block)
 
@@ -350,11 +344,10 @@ class Convolution:
         with k.entry() as f, f.loop("%first", "%last") as part:
             rest, row = f.divide(part.index, rows)
             n, group = f.divide(rest, packed.blocks)
-            whole_image = f.offset(f.input(0), f.size(first_pixel))
-            source = displaced(f, whole_image, ((n, x.image), (row, sy * x.row)))
+            source = displaced(f, f.offset(f.input(0), f.size(first)), ((n, x.image), (row, sy * x.row)))
             to = displaced(f, f.temporary(0), ((n, packed.image), (group, packed.plane), (row, packed.row)))
-            for blocks, first, last in self._groups():
-                with f.when(f.all_of(f.compare("uge", group, first), f.compare("ult", group, last))):
+            for blocks, begin, end in self._groups():
+                with f.when(f.all_of(f.compare("uge", group, begin), f.compare("ult", group, end))):
                     at = f.offset(source, f.mul(group, packed.block // x.block * dims.number(x.plane)))
                     with f.loop(0, dims.number(packed.row) // packed.pixel) as pixel:
                         place = f.offset(at, f.mul(pixel.index, sx * x.pixel))

@@ -24,8 +24,8 @@ from ..text.conversion import from_computed
 from ..text.emitter import Reg, literal, memory_type
 from ..text.memory import load_first, store_first
 from ..text.vectors import Vectors
-from ..tiles import matrix
-from ..tiles.blocked import Image, Window, displaced, without_halo
+from ..tiles import gathered_pixels, matrix
+from ..tiles.blocked import Image, displaced, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from .conv import window
 from .conv_matrix import Convolution, MatrixTiling, pack_steps, products_estimate, tiling_of, unit_of
@@ -34,7 +34,8 @@ MOST_CHANNELS = 4
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[MatrixTiling]]:
-    """One, over an image of 1 to 4 channels whose windows' rows are at most a step of k."""
+    """One, over an image of 1 to 4 channels whose windows' rows are at most a step of k. Single pixels that lie
+    apart are left to `conv_matrix`."""
     unit = unit_of(node, target)
     if unit is None or target.block != unit.columns or len(node.op.strides) != 2:
         return
@@ -42,7 +43,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[MatrixTiling]]:
     if channels > MOST_CHANNELS or channels * columns > unit.depth or node.op.dilations[1] != 1:
         return
     halo, operands = window(node).halo, operand_layouts(node, target.block)
-    if halo is None or operands is None:
+    if halo is None or operands is None or gathered_pixels.is_sparse(window(node)):
         return
     tiling = tiling_of(node, target, unit, target.block)
     yield Offer(
@@ -88,9 +89,6 @@ def emit(node: Node[Conv], choice: Choice[MatrixTiling], target: Target) -> Code
 
 class _Stem(Convolution):
     """The packed image is [N][rows][columns][C], with the window's padding; a window is its rows."""
-
-    def moves(self) -> Window:
-        return window(self.node)
 
     def packed_image(self) -> Image:
         batch, channels, height, width = self.node.inputs[0].shape
