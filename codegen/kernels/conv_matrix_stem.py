@@ -34,8 +34,8 @@ MOST_CHANNELS = 4
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[MatrixTiling]]:
-    """One, over an image of 1 to 4 channels whose windows' rows are at most a step of k. Single pixels that lie
-    apart are left to `conv_matrix`."""
+    """One, over an image of 1 to 4 channels whose windows' rows are at most a step of k. Single pixels that
+    lie apart are left to `conv_matrix`."""
     unit = unit_of(node, target)
     if unit is None or target.block != unit.columns or len(node.op.strides) != 2:
         return
