@@ -3,19 +3,22 @@
     tile: rows x columns pixels of the output  x  `vectors` blocks of output channels, in registers
     sums over (block of input channels, window row, window column, channel) without leaving them
 The input's halo is its padding, so every tap of every pixel lies at a constant distance from the
-tile's first; adjacent loops whose distances continue each other become one. Bytes are multiplied by the
-processor's dot products: padding then is the zero point, and what that adds is taken off where sums start.
+tile's first; adjacent loops whose distances continue each other become one. Tiles of 1x1 windows go on from
+one row of pixels to the next. Where the first-level cache does not hold a panel, all tiles add a slice of the
+channels before the next slice. Bytes are multiplied by the processor's dot products: padding then is the zero
+point, and what that adds is taken off where sums start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
 import numpy as np
 
 from ...ir import dims, dtypes, quantised
+from ...ir.dims import Dimension
 from ...ir.graph import Constant, Layout, Node
 from ...ir.ops import Conv
 from ...ir.stored import half_weights
@@ -24,12 +27,31 @@ from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, Offer
 from ..tiles import gathered_pixels
-from ..tiles.blocked import Image, Window, halo_layout, image_of, plane_axes, window_of, without_halo
+from ..tiles.blocked import Image, Window, halo_layout, image_of, plane_axes, window_of, without_halo, wrapped
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, oriented, pack_operand, packed_operands
-from ..tiles.conv_plan import ConvPlan, emit_plan, kinds_of, tile_estimate, tile_shape
+from ..tiles.conv_plan import (
+    SHARED,
+    ConvPlan,
+    emit_plan,
+    in_slices,
+    kinds_of,
+    slices_of,
+    tile_estimate,
+    tile_shape,
+    wraps,
+)
 from ..tiles.lines import read_again
 from ..tiles.microkernel import waits
-from ..tiles.panels import Panels, PanelTiling, by_depth, in_dot_panels, in_panels, panel_tilings, starts
+from ..tiles.panels import (
+    Panels,
+    PanelTiling,
+    by_depth,
+    in_dot_panels,
+    in_panels,
+    panel_tilings,
+    starts,
+    widest,
+)
 from ..tiles.run_packing import packed_by_run, packing_estimate
 from ..tiles.stored_panel import stored_halves
 
@@ -129,9 +151,11 @@ def padded_layout(node: Node[Conv], halo: tuple[int, int], block: int) -> Layout
     return replace(layout, fill=node.op.zero) if any(halo) else layout
 
 
-def estimate(node: Node[Conv], target: Target, tiling: PanelTiling, depth: int | None = None) -> Estimate:
+def estimate(
+    node: Node[Conv], target: Target, tiling: PanelTiling, depth: int | None = None, slices: int | None = None
+) -> Estimate:
     """The tiles of all panels, the epilogue, and moving everything once. depth: the steps of a tile; None:
-    those that add up groups of channels."""
+    those that add up groups of channels. slices: of channels; None: those that take the least time."""
     w = node.inputs[1].tensor
     outputs, *inside = dims.numbers(w.shape)
     sums = node.op.accumulate
@@ -143,10 +167,13 @@ def estimate(node: Node[Conv], target: Target, tiling: PanelTiling, depth: int |
         blocked = replace(x, block=target.block)
         found += gathered_pixels.gathering(target, blocked, out.height, out.width, win)
         win = replace(win, strides=(1, 1))
-    for pixels, count in _tiles(node, target, (out, win), kinds, depth).items():
+    tiles, dot = _tiles(node, target, (out, win), kinds, depth), dot_of(node, target)
+    if slices is None:
+        slices = _slices(node, target, tiling, kinds, tiles)
+    for pixels, count in tiles.items():
         for p in kinds:
             steps = depth * p.share(target, sums, inside[0])
-            each = tile_estimate(target, steps, pixels, p.registers(target, sums), dot_of(node, target))
+            each = tile_estimate(target, steps, pixels, p.registers(target, sums), dot, slices)
             each += costs.compute(target, pixels * gathering(p.abreast))
             found += each * (count * p.count)
     found += costs.epilogue(target, node, sums) + costs.traffic(target, node)
@@ -165,7 +192,9 @@ def _tiles(
     out, win = over
     height, width = out.height, out.width
     stored = node.outputs[0].tensor.layout
-    if win.kernel == win.strides == (1, 1) and (stored is None or not any(stored.halo)):
+    if win.kernel == win.strides == (1, 1) and (
+        stored is None or not any(stored.halo) or _wraps(node, target, kinds, (height, width))
+    ):
         height, width = 1, height * width
     rows, widths = tile_shape(target, (height, width), kinds, node.op.accumulate, depth, dot_of(node, target))
     lines = dims.typical(out.batch * height) // rows
@@ -175,6 +204,29 @@ def _tiles(
         found[rows * columns] = lines * (-(-left // columns) if last else left // columns)
         left %= columns
     return found
+
+
+def _wraps(
+    node: Node[Conv], target: Target, kinds: Sequence[Panels], size: tuple[Dimension, Dimension]
+) -> bool:
+    """Whether tiles of a result with a border, if they may, go on from one of its rows to the next."""
+    height, width = size
+    if not (isinstance(height, int) and isinstance(width, int)):
+        return False
+    inside, dot = dims.number(node.inputs[0].shape[1]), dot_of(node, target)
+    return wraps(target, (height, width), kinds, node.op.accumulate, inside, dot)
+
+
+def _slices(
+    node: Node[Conv], target: Target, tiling: PanelTiling, kinds: Sequence[Panels], tiles: Mapping[int, int]
+) -> int:
+    """In how many slices of channels so many tiles of so many pixels add them up: in one where few of them
+    read the same weights."""
+    if tiling.stored or tiling.group or sum(tiles.values()) < SHARED:
+        return 1
+    _, inside, *taps = dims.numbers(node.inputs[1].shape)
+    blocks, vectors = -(-inside // target.block), widest(target, kinds, node.op.accumulate)
+    return slices_of(target, blocks, inside * dims.product(taps), max(tiles), vectors)
 
 
 def _steps(inside: Sequence[int], group: int) -> tuple[int, ...]:
@@ -235,16 +287,19 @@ def packed_groups(
 
 def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> ConvPlan:
     x, out, win = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor), window(node)
-    epilogue = Epilogue(node, out.block)
+    epilogue, kinds = Epilogue(node, out.block), kinds_of(out.channels, out.block, tiling)
     if tiling.gathered:
         x, win = gathered_pixels.gathered(x, out.height, out.width), replace(win, strides=(1, 1))
-    pointwise = win.kernel == win.strides == (1, 1) and win.before == (0, 0)
-    if pointwise and x.halo == out.halo == (0, 0) and epilogue.follows(out.width):
+    pointwise = win.kernel == win.strides == (1, 1) and win.before == (0, 0) == x.halo
+    size = out.height, out.width
+    if pointwise and out.halo == (0, 0) and epilogue.follows(out.width):
         x, out = x.flat, out.flat
+    elif pointwise and not epilogue.bytes_together and _wraps(node, target, kinds, size):
+        x, out, epilogue = x.flat, wrapped(out), epilogue.wrapped(dims.number(out.width))
     else:
         x, out, win, epilogue = oriented(x, out, win, epilogue)
     start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
-    kinds, dot = kinds_of(out.channels, out.block, tiling), dot_of(node, target)
+    dot = dot_of(node, target)
     depth = x.channels * win.taps // node.op.groups // (1 if dot is None else dot.group)
     sums, stored = node.op.accumulate, tiling.stored
     tiles = tile_shape(target, (out.height, out.width), kinds, sums, depth, dot)
@@ -256,7 +311,12 @@ def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> ConvPlan:
 
 
 def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
-    return code_of(node, plan_of(node, target, choice.tiling), choice, target)
+    plan = plan_of(node, target, choice.tiling)
+    tiles = _tiles(node, target, (plan.out, plan.window), plan.kinds, plan.steps)
+    slices = _slices(node, target, choice.tiling, plan.kinds, tiles)
+    if slices > 1:
+        plan = in_slices(plan, -(-plan.summed // slices), target)
+    return code_of(node, plan, choice, target)
 
 
 def code_of(node: Node[Conv], plan: ConvPlan, choice: Choice[PanelTiling], target: Target) -> Code:

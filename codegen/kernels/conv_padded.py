@@ -8,12 +8,11 @@ would leave the second-level cache, all tiles of a part add up some channels bef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from typing import ClassVar, TypeGuard
 
-from ...ir import dims, dtypes
+from ...ir import dims
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node
 from ...ir.ops import Conv
@@ -24,8 +23,8 @@ from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, Offer
 from ..tiles.blocked import halo_layout, reckoned, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, packed_operands
-from ..tiles.conv_plan import ConvPlan, emit_plan, extended, tile_estimate
-from ..tiles.microkernel import Tile, fixed_rows, load_tile, most_rows, multiply_add, store_tile
+from ..tiles.conv_plan import ConvPlan, emit_plan, extended, in_slices, tile_estimate
+from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add
 from ..tiles.panel import Panel
 from ..tiles.panels import Panels, PanelTiling, panel_tilings, panels_of
 from . import conv
@@ -207,19 +206,21 @@ class PaddedPlan(ConvPlan):
 
     axes: tuple[Taps, Taps] = field(kw_only=True)
     groups: int = field(kw_only=True)
-    level2_bytes: int = field(kw_only=True)
 
     panel_parameters: ClassVar[tuple[str, ...]] = (
         "ptr noalias %b",
         "i64 %group",
         *(f"i64 {name}" for name in ("%top", "%bottom", "%left", "%right")),
-        *("i64 %first", "i64 %behind", "ptr noalias %sums"),
     )
 
     @property
-    def inside(self) -> int:
+    def each(self) -> int:
         """The input channels of a group."""
         return self.x.channels // self.groups
+
+    @property
+    def summed(self) -> int:
+        return self.each // self.x.block
 
     @property
     def column_bytes(self) -> int:
@@ -227,7 +228,7 @@ class PaddedPlan(ConvPlan):
 
     def panel_words(self, f: KernelFunction, panels: Panels, panel: str) -> list[str]:
         group, _ = f.divide(self.first_block(f, panels, panel), self.out.blocks // self.groups)
-        first = f.mul(group, f.size(self.inside // self.x.block * self.x.plane))
+        first = f.mul(group, f.size(self.summed * self.x.plane))
         return [*super().panel_words(f, panels, panel), f"i64 {first}"]
 
     def place_words(self, f: KernelFunction, y: str, x: str, width: int) -> list[str]:
@@ -243,73 +244,17 @@ class PaddedPlan(ConvPlan):
     ) -> list[str]:
         """Block by block of the input, over the taps that are used."""
         x, kinds = self.x, [tile.vector] * len(sums)
-        whole, rest = divmod(self.inside, x.block)
-        if self.slice is not None:
-            begins, held = f.compare("eq", "%first", 0), load_tile(f, tile, self._held(f, tile))
-            sums = [f.select(begins, tile.vector, new, old) for new, old in zip(sums, held)]
+        whole, rest = divmod(self.each, x.block)
+        sums = self.resumed(f, tile, sums)
         if whole:
-            with f.loop("%first", "%behind", 1, list(zip(kinds, sums))) as blocks:
+            reach = ("0", str(whole)) if self.slice is None else ("%first", "%behind")
+            with f.loop(*reach, 1, list(zip(kinds, sums))) as blocks:
                 loop_sums = self._block(
                     f, tile, list(blocks.carried), displacements, panel, blocks.index, x.block
                 )
                 blocks.carry(*loop_sums)
             sums = list(blocks.results)
         return self._block(f, tile, sums, displacements, panel, str(whole), rest) if rest else sums
-
-    # Slices of channels
-
-    def _held(self, f: KernelFunction, tile: Tile) -> Callable[[int, int], str]:
-        """Where scratch holds a tile's sums."""
-        size = tile.lanes * dtypes.itemsize(tile.accumulate)
-        return lambda row, vector: f.offset("%sums", (row * tile.vectors + vector) * size)
-
-    @property
-    def _held_row(self) -> Dimension:
-        """Pixels of scratch for a row's tiles, of which the last lies behind the row."""
-        return self.out.width + self.widths[0]
-
-    @property
-    def _run(self) -> int:
-        """Lines of which a slice of the image takes half of the second-level cache."""
-        line = dims.typical(self.x.row) * self.window.strides[0] * (self.slice or 1)
-        return max(1, self.level2_bytes // 2 // line // self.rows) * self.rows
-
-    @property
-    def sums_bytes(self) -> Dimension:
-        pixel = max(p.width for p in self.kinds) * dtypes.itemsize(self.dtype)
-        return 64 if self.slice is None else dims.minimum(self._run, self.out.height) * self._held_row * pixel
-
-    @contextmanager
-    def slices(
-        self, f: KernelFunction, panels: Panels, lines: tuple[str, str]
-    ) -> Iterator[tuple[tuple[str, str], Callable[[str, str, int], list[str]]]]:
-        blocks, pixel = self.inside // self.x.block, panels.width * dtypes.itemsize(self.dtype)
-        if self.slice is None:
-            yield lines, lambda y, x, width: ["i64 0", f"i64 {blocks}", "ptr %scratch"]
-            return
-        with f.loop(*lines, self._run) as run, f.loop(0, blocks, self.slice) as channels:
-
-            def words(y: str, x: str, width: int) -> list[str]:
-                whole = f.size(self.out.width)
-                last = f.compare("eq", f.add(x, width), whole)  # which may overlap the one before
-                row = f.mul(f.sub(y, run.index), f.size(self._held_row))
-                column = f.mul(f.select(last, "i64", whole, x), self.rows)
-                held = f.offset("%scratch", f.mul(f.add(row, column), pixel))
-                behind = f.minimum(f.add(channels.index, self.slice or 0), blocks)
-                return [f"i64 {channels.index}", f"i64 {behind}", f"ptr {held}"]
-
-            yield (run.index, f.minimum(f.add(run.index, self._run), lines[1])), words
-
-    @contextmanager
-    def unfinished(self, f: KernelFunction, tile: Tile, sums: list[str]) -> Iterator[None]:
-        if self.slice is None:
-            yield
-            return
-        whole = f.compare("eq", "%behind", self.inside // self.x.block)
-        with f.when(whole):
-            yield
-        with f.when(f.invert(whole)):
-            store_tile(f, tile, sums, self._held(f, tile))
 
     def _block(
         self,
@@ -357,16 +302,17 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
         axes, rows, columns = axes[::-1], 1, 1
     widths = {columns} if isinstance(plan.out.width, int) else {columns >> k for k in range(5)} - {0}
     plan = replace(plan, rows=rows, widths=tuple(sorted(widths, reverse=True)), fetched=False)
+    padded = extended(plan, PaddedPlan, axes=axes, groups=node.op.groups)
+    return emit_plan(_sliced(padded, target), target, choice.cost)
+
+
+def _sliced(plan: PaddedPlan, target: Target) -> PaddedPlan:
+    """In slices of channels whose weights take a twelfth of the second-level cache, where a panel leaves it
+    before the next tile reads it. Threads then share lines: weights are read the more often."""
+    nbytes = plan.x.block * plan.column_bytes // plan.each * max(p.width for p in plan.kinds)  # of a block
+    blocks, rest = divmod(plan.each, plan.x.block)
     level2 = target.facts.level2_bytes
-    padded = extended(plan, PaddedPlan, axes=axes, groups=node.op.groups, level2_bytes=level2)
-    return emit_plan(replace(padded, slice=_slice(padded)), target, choice.cost)
-
-
-def _slice(plan: PaddedPlan) -> int | None:
-    """Where the weights of a panel leave the second-level cache before the next tile reads them: blocks of
-    channels whose weights take a twelfth of it."""
-    nbytes = plan.x.block * plan.column_bytes // plan.inside * max(p.width for p in plan.kinds)  # of a block
-    blocks, rest = divmod(plan.inside, plan.x.block)
-    if rest or plan.single_row or plan.stored is not None or 2 * blocks * nbytes <= plan.level2_bytes:
-        return None
-    return -(-blocks // -(-blocks // max(1, plan.level2_bytes // 12 // nbytes)))
+    if rest or plan.single_row or plan.stored is not None or 2 * blocks * nbytes <= level2:
+        return plan
+    each = -(-blocks // -(-blocks // max(1, level2 // 12 // nbytes)))
+    return in_slices(replace(plan, by_lines=True), each, target)

@@ -9,31 +9,28 @@ Sums wait in the result. Every pixel adds its products in the order in which one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field, replace
-from typing import ClassVar
 
-from ...ir import dims, dtypes
+from ...ir import dims
 from ...ir.graph import Node
 from ...ir.ops import Conv
 from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
+from ..tiles.blocked import Image
 from ..tiles.blocked_epilogue import place_in
-from ..tiles.conv_plan import ConvPlan, emit_panel, emit_tiles, extended
-from ..tiles.microkernel import Tile, load_tile, store_tile
-from ..tiles.panel import Panel
+from ..tiles.conv_plan import ConvPlan, Slice, emit_panel, emit_tiles, extended, held_steps
+from ..tiles.microkernel import Address, Tile
 from ..tiles.panels import Panels, PanelTiling
-from ..tiles.window_sums import nest
 from . import conv
 from .conv import dense_images, is_plain, pack, plan_of
 
 __all__ = ["candidates", "emit", "pack"]
 
 PART = 0.25  # of the second-level cache, which a slice of an image takes
-SUMS = 0.5  # instructions for each vector of sums that a slice takes over, which others hide in part
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
@@ -44,92 +41,66 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     sizes = (x.height, x.width, *win.before, *win.after)
     if win.taps != 1 or win.strides != (1, 1) or not dims.is_static(sizes) or any(sizes[2:]):
         return
-    if x.channels % target.block or out.dtype != node.op.accumulate or node.inputs[1].constant is None:
+    if out.dtype != node.op.accumulate or node.inputs[1].constant is None:
         return
-    slices = -(-x.channels // slice_of(node, target))
-    if slices < 2:
+    if _blocks(x, target) >= x.channels / target.block:
         return
     for offer in conv.candidates(node, target):
         tiling = offer.tiling
         if tiling.gathered or tiling.stored or tiling.abreast > 1 or tiling.tail:
             continue
-        pixels = dims.typical(out.batch) * dims.number(out.height) * dims.number(out.width)
-        sums = SUMS * (slices - 1) * pixels * -(-out.channels // target.lanes(out.dtype))
+        slices = -(-x.channels // (slice_of(node, target, tiling) * target.block))
+        here, sliced = (conv.estimate(node, target, tiling, slices=count) for count in (None, slices))
         once = replace(offer.cost, memory=offer.cost.memory - conv.again(node, target, tiling).memory)
-        yield replace(offer, cost=once + costs.compute(target, sums))
+        yield replace(offer, cost=once + sliced + here * -1)
 
 
-def slice_of(node: Node[Conv], target: Target) -> int:
-    """Channels, whole blocks of them, that a slice has."""
+def _blocks(x: Image, target: Target) -> int:
+    """Blocks of channels of an image of which the second-level cache holds a part."""
+    plane = dims.number(x.height) * dims.number(x.width) * x.itemsize * target.block
+    return max(1, int(target.facts.level2_bytes * PART) // max(1, plane))
+
+
+def slice_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> int:
+    """Blocks of channels that a slice has: as many as both caches hold, of an image and of a panel."""
     x = dense_images(node)[0]
-    pixel = dims.number(x.height) * dims.number(x.width) * x.itemsize * target.block
-    blocks = max(1, int(target.facts.level2_bytes * PART) // max(1, pixel))
+    held = held_steps(target, tiling.rows, tiling.vectors) // target.block
     whole = -(-x.channels // target.block)
-    return -(-whole // -(-whole // blocks)) * target.block
+    return -(-whole // -(-whole // max(1, min(_blocks(x, target), held))))
 
 
 @dataclass(frozen=True)
 class SlicedPlan(ConvPlan):
-    """A plan whose tiles are told which blocks of channels they add, %first to %behind, to what the result
-    holds of those before. `reach`: these, where a panel's tiles are called."""
+    """A plan whose sums wait in the result. `reach`: the blocks of the slice that is added."""
 
-    each: int = field(kw_only=True)  # blocks of channels of a slice
     reach: tuple[str, str] = field(kw_only=True, default=("0", "0"))
-
-    panel_parameters: ClassVar[tuple[str, ...]] = ("ptr noalias %b", "i64 %first", "i64 %behind")
 
     @property
     def over(self) -> tuple[int, ...]:
         return ()
 
-    def panel_words(self, f: KernelFunction, panels: Panels, panel: str) -> list[str]:
-        return [*super().panel_words(f, panels, panel), *(f"i64 {word}" for word in self.reach)]
+    @property
+    def sums_bytes(self) -> int:
+        return 64
 
-    def accumulate(
-        self, f: KernelFunction, tile: Tile, sums: list[str], displacements: Sequence[int], panel: Panel
-    ) -> list[str]:
-        begins, held = f.compare("eq", "%first", 0), load_tile(f, tile, self._held(f, len(displacements)))
-        sums = [f.select(begins, tile.vector, new, old) for new, old in zip(sums, held, strict=True)]
-        a = f.offset("%a", f.mul("%first", f.size(self.x.plane)))
-        weights = f.offset(panel.pointer, f.mul("%first", self.x.block * tile.panel_step))
-        here = replace(panel, pointer=weights)
-        loops = [(f.sub("%behind", "%first"), self.x.plane)]
-        return nest(f, tile, sums, a, here, loops, self.x.block, displacements)[0]
+    @contextmanager
+    def slices(self, f: KernelFunction, lines: tuple[str, str]) -> Iterator[Slice]:
+        words = [*(f"i64 {word}" for word in self.reach), "ptr %scratch"]
+        yield Slice(lines, self.reach[0], lambda y, x, width: words)
 
-    # What tiles fetch ahead: the same slice of the next panel
-
-    def steps_of(self, panels: Panels) -> int:
-        return self.each * self.x.block
-
-    def next_bytes(self, panels: Panels) -> int:
-        return self.steps_of(panels) * panels.width * dtypes.itemsize(self.dtype)
-
-    def next_panel(self, f: KernelFunction, panels: Panels, panel: str) -> str:
-        first = f.mul(self.reach[0], self.x.block * panels.width * dtypes.itemsize(self.dtype))
-        return f.add(super().next_panel(f, panels, panel), first)
+    def held(self, f: KernelFunction, tile: Tile) -> Address:
+        place, width = place_in(f, self.out, "%out", tile.rows // self.rows), tile.rows // self.rows
+        return lambda row, vector: place(*divmod(row, width), vector)
 
     def times(self, target: Target, panels: Panels) -> list[float]:
         """Such that no tile overlaps another."""
         return [float(width) for width in self.widths]
 
-    def _held(self, f: KernelFunction, pixels: int) -> Callable[[int, int], str]:
-        """Where the result holds the sums of a tile."""
-        place, width = place_in(f, self.out, "%out"), pixels // self.rows
-        return lambda row, vector: place(*divmod(row, width), vector)
-
-    @contextmanager
-    def unfinished(self, f: KernelFunction, tile: Tile, sums: list[str]) -> Iterator[None]:
-        whole = f.compare("eq", "%behind", self.x.blocks)
-        with f.when(whole):
-            yield
-        with f.when(f.invert(whole)):
-            store_tile(f, tile, sums, self._held(f, tile.rows))
-
 
 def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
-    plan, k = sliced(node, plan_of(node, target, choice.tiling), target), KernelText(target)
-    with k.entry() as f, f.loop(0, plan.x.blocks, plan.each) as channels:
-        behind = f.minimum(f.add(channels.index, plan.each), plan.x.blocks)
+    plan, k = sliced(node, plan_of(node, target, choice.tiling), target, choice.tiling), KernelText(target)
+    with k.entry() as f, f.loop(0, plan.x.blocks, plan.slice or 1) as channels:
+        behind = f.minimum(f.add(channels.index, plan.slice or 1), plan.x.blocks)
         here = replace(plan, reach=(channels.index, behind))
         with f.loop("%first", "%last") as part:
             n, panel = f.divide(part.index, plan.panels)
@@ -141,8 +112,8 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
     return single(k.step(plan.out.batch * plan.panels, work))
 
 
-def sliced(node: Node[Conv], plan: ConvPlan, target: Target) -> SlicedPlan:
+def sliced(node: Node[Conv], plan: ConvPlan, target: Target, tiling: PanelTiling) -> SlicedPlan:
     """The plan in slices, whose tiles do not overlap: what they add to is there once."""
     width, (columns, *_) = dims.number(plan.out.width), plan.widths
     widths = (columns, *([width % columns] if width % columns else []))
-    return extended(plan, SlicedPlan, widths=widths, each=slice_of(node, target) // plan.x.block)
+    return extended(plan, SlicedPlan, widths=widths, slice=slice_of(node, target, tiling))

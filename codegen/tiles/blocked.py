@@ -195,6 +195,49 @@ class Folded(Image):
         return f.add(f.size(whole), f.cast("zext", longer, "i64"))
 
 
+@dataclass(frozen=True)
+class Wrapped(Image):
+    """The pixels of the image `whole`, of known width, as one row: the next of its rows follows behind a gap.
+    A pixel of it is in column x, and in that row of `whole` where it lies, so that a row more is the gap."""
+
+    whole: Image = field(kw_only=True)
+
+    @property
+    def stored(self) -> Image:
+        return self.whole
+
+    @property
+    def row(self) -> Dimension:
+        return self.whole.row - self.whole.width * self.pixel
+
+    @property
+    def plane(self) -> Dimension:
+        return self.whole.plane
+
+    @property
+    def origin(self) -> Dimension:
+        return self.whole.origin
+
+    def place(self, f: KernelFunction, x: str) -> tuple[str, str]:
+        """Row and column, in `whole`, of a pixel."""
+        return f.divide(x, dims.number(self.whole.width))
+
+    def row_of(self, f: KernelFunction, x: str | int, column: str, columns: int) -> str:
+        """In which row, of those of a tile of so many pixels that begins in that column, its pixel x lies."""
+        width, x = dims.number(self.whole.width), f.add(column, x)
+        if columns > width + 1:  # which may begin more than one row
+            return f.divide(x, width)[0]
+        return f.cast("zext", f.compare("sge", x, width), "i64", "i1")
+
+
+def wrapped(image: Image) -> Wrapped:
+    """An image as one row of pixels, border or not."""
+    width = image.height * image.width
+    return Wrapped(
+        image.batch, image.channels, 1, width, image.block, image.dtype, image.halo, image.fill, whole=image
+    )
+
+
 def lattice(image: Image, first: tuple[int, int], apart: tuple[int, int]) -> Lattice:
     """The pixels first, first + apart, ... of an image."""
     height, width = (
@@ -395,7 +438,11 @@ def clear_planes(
     """The border of `count` planes around the lines; around a single row, with its first pixel."""
     if out.halo == (0, 0):
         return
-    if out.height == 1:
+    if isinstance(out, Wrapped):
+        width, out = dims.number(out.whole.width), out.whole
+        first, behind = (f.divide(f.add(line, width - 1), width)[0] for line in lines)
+        lines = first, behind
+    elif out.height == 1:
         lines = "0", f.cast("zext", f.compare("eq", lines[0], 0), "i64")
     with f.loop(0, count) as loop:
         index = f.add(f.mul(n, out.blocks), f.add(block, loop.index))

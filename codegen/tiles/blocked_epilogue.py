@@ -26,17 +26,30 @@ from ..text.emitter import is_number, scalar_type, vector_type
 from ..text.memory import load_lanes, store_lanes
 from ..text.scalar import lower
 from ..text.vectors import Vectors
-from .blocked import Image, Window, displaced, image_of, keep_channels, without_halo
+from .blocked import Image, Window, Wrapped, displaced, image_of, keep_channels, without_halo
 from .epilogue import in_registers, numbers_of
+
+COLUMN = "%column"  # in a row of the image, of the first pixel of a tile that goes on in the next
 
 #: The address of a position of the output: (row, column, block of channels), relative to a tile's first.
 Place = Callable[["str | int", "str | int", int], str]
 
 
-def place_in(f: KernelFunction, image: Image, pointer: str) -> Place:
-    """Positions relative to `pointer`."""
+def row_in(f: KernelFunction, image: Image, y: str | int, x: str | int, columns: int) -> str | int:
+    """The row of a pixel of a tile of so many columns: where these go on from one row of the image to the
+    next, the one that it lies in."""
+    return image.row_of(f, x, COLUMN, columns) if isinstance(image, Wrapped) else y
+
+
+def place_in(f: KernelFunction, image: Image, pointer: str, columns: int) -> Place:
+    """Positions in a tile whose rows have so many columns, relative to `pointer`."""
     strides = (*image.steps, image.plane)
-    return lambda y, x, j: displaced(f, pointer, tuple(zip((y, x, j), strides)))
+
+    def place(y: str | int, x: str | int, block: int) -> str:
+        row = row_in(f, image, y, x, columns)
+        return displaced(f, pointer, tuple(zip((row, x, block), strides)))
+
+    return place
 
 
 # Operands ----------------------------------------------------------------------------------------
@@ -199,6 +212,15 @@ class Epilogue:
     def turned(self) -> Epilogue:
         """With rows and columns exchanged."""
         return self._moved(lambda r: replace(r, strides=(*r.strides[:2], r.strides[3], r.strides[2])))
+
+    def wrapped(self, width: int) -> Epilogue:
+        """With an image of that width as one row, of which a row more is the gap between two."""
+
+        def change(r: Reading) -> Reading:
+            n, block, row, pixel = r.strides
+            return replace(r, strides=(n, block, row - width * pixel, pixel))
+
+        return self._moved(change)
 
     def below(self, rows: str) -> Epilogue:
         """For the output from that row on."""
@@ -365,7 +387,7 @@ class Finish:
         return self.epilogue.looped and not self._waits
 
     def _place(self, y: str | int, x: str | int, vector: int) -> str:
-        return place_in(self.f, self.image, self.pointer)(y, x, vector)
+        return place_in(self.f, self.image, self.pointer, self.pixels[1])(y, x, vector)
 
     def _waiting(self, y: str | int, x: str | int, vector: int) -> str:
         """Where the sums are, or were, before the body runs on them."""
@@ -430,7 +452,8 @@ class Finish:
         """Stores the results for the sums of neighbours that are made at once."""
         f, image, count = self.f, self.image, len(sums)
         value = joined(f, sums, self.epilogue.sums, image.block)
-        result = self.epilogue.apply(f, value, vector, y, x, self.constants, count)
+        row = row_in(f, image, y, x, self.pixels[1])
+        result = self.epilogue.apply(f, value, vector, row, x, self.constants, count)
         place, lanes = self._place(y, x, vector), image.block * count
         store_lanes(f, image.dtype, result, place, lanes, align=image.align)
 

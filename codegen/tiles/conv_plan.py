@@ -5,7 +5,7 @@ convolutions there are; kernels that read other images, weights or sums extend `
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any, ClassVar, TypeVar
@@ -18,20 +18,33 @@ from .. import costs
 from ..costs import Estimate
 from ..kernel import Code, KernelFunction, KernelText, single
 from ..text.emitter import ENTRY, Function, scalar_type
-from .blocked import Image, Lattice, Window, clear_planes, cover, gathered, spread
-from .blocked_epilogue import Epilogue, Finish
+from .blocked import Image, Lattice, Window, Wrapped, clear_planes, cover, gathered, spread
+from .blocked_epilogue import COLUMN, Epilogue, Finish
 from .lines import Lines, cut_lines, shared_lines
-from .microkernel import Tile, most_rows, plus, step_time, widen_panel
+from .microkernel import Address, Tile, load_tile, most_rows, plus, step_time, store_tile, widen_panel
 from .panel import LINE, Ahead, Panel
 from .panels import Panels, PanelTiling, panels_of, widest
 from .run_packing import RunPanels
 from .window_sums import accumulate
 
+SLICED = 0.98  # of a tile's time that it takes in slices of its channels, where these are worth it
+HELD = 3  # instructions for each vector of sums that a slice takes over from the one before, and hands on
+WRAPPED = 0.9  # of the tiles are left where they go on from row to row, for that to be worth it
 SHARED = 3  # tiles for which a panel of halves is decoded before
 NARROW = (2, 3, 4)  # pixels of images of a few, of which a tile has all
 ENDS = 2  # registers in which lanes that sum up side by side are brought together
 
 PlanT = TypeVar("PlanT", bound="ConvPlan")
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A slice of channels of some lines: its first block, and what gives the arguments for the plan's
+    slice_parameters of a tile from its row, its column and its width."""
+
+    lines: tuple[str, str]
+    first: str = "0"
+    words: Callable[[str, str, int], list[str]] = lambda y, x, width: []
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,8 @@ class ConvPlan:
     name: str = "tile"
     apart: int = 0
     slice: int | None = None  # blocks of input channels that all tiles of some lines add before the next
+    run: int = 1  # lines that a slice goes through before the next one
+    by_lines: bool = False  # whether threads share lines whatever is read more often
 
     @property
     def panels(self) -> int:
@@ -126,22 +141,81 @@ class ConvPlan:
         """The arguments behind those, of a tile at (y, x)."""
         return []
 
-    @contextmanager
-    def slices(
-        self, f: KernelFunction, panels: Panels, lines: tuple[str, str]
-    ) -> Iterator[tuple[tuple[str, str], Callable[[str, str, int], list[str]]]]:
-        """Around the tiles of a panel: the lines that they have, and what gives the further arguments of one
-        from its row, its column and its width."""
-        yield lines, lambda y, x, width: []
+    # Slices of channels: a tile adds the blocks %first to %behind to the %sums of those before
 
-    def unfinished(self, f: KernelFunction, tile: Tile, sums: list[str]) -> AbstractContextManager[None]:
-        """Around what becomes of sums that are whole."""
-        return nullcontext()
+    @property
+    def slice_parameters(self) -> tuple[str, ...]:
+        return () if self.slice is None else ("i64 %first", "i64 %behind", "ptr noalias %sums")
+
+    @property
+    def summed(self) -> int:
+        """Blocks of input channels that a tile adds up."""
+        return self.x.blocks
 
     @property
     def sums_bytes(self) -> Dimension:
         """What sums that are not whole take of scratch."""
-        return 64
+        if self.slice is None:
+            return 64
+        lines = dims.minimum(self.run, self.length)
+        return (lines + self.widths[0] if self.single_row else lines * self.held_row) * self.held_pixel
+
+    @property
+    def held_row(self) -> Dimension:
+        """Pixels of scratch for a row's tiles, of which the last lies behind the row."""
+        return self.out.width + self.widths[0]
+
+    @property
+    def held_pixel(self) -> int:
+        """Bytes of a pixel's sums in the widest panel."""
+        return max(p.width * p.abreast for p in self.kinds) * dtypes.itemsize(self.dtype)
+
+    def held(self, f: KernelFunction, tile: Tile) -> Address:
+        """Where the sums of a tile wait for the next slice."""
+        size = tile.lanes * dtypes.itemsize(tile.accumulate)
+        return lambda row, vector: f.offset("%sums", (row * tile.vectors + vector) * size)
+
+    @contextmanager
+    def slices(self, f: KernelFunction, lines: tuple[str, str]) -> Iterator[Slice]:
+        """Around the tiles of a panel."""
+        if self.slice is None:
+            yield Slice(lines)
+            return
+        with f.loop(*lines, self.run) as run, f.loop(0, self.summed, self.slice) as channels:
+            behind = f.minimum(f.add(run.index, self.run), lines[1])
+
+            def words(y: str, x: str, width: int) -> list[str]:
+                first, whole, row = "0", f.size(self.out.width), f.sub(y, run.index)
+                if self.single_row:
+                    first, whole, row = run.index, f.sub(behind, run.index), "0"
+                column = f.sub(x, first)
+                last = f.compare("eq", f.add(column, width), whole)  # which may overlap the one before
+                column = f.mul(f.select(last, "i64", whole, column), self.rows)
+                pixel = f.add(f.mul(row, f.size(self.held_row)), column)
+                held = f.offset("%scratch", f.mul(pixel, self.held_pixel))
+                end = f.minimum(f.add(channels.index, self.slice or 0), self.summed)
+                return [f"i64 {channels.index}", f"i64 {end}", f"ptr {held}"]
+
+            yield Slice((run.index, behind), channels.index, words)
+
+    def resumed(self, f: KernelFunction, tile: Tile, sums: list[str]) -> list[str]:
+        """What the sums of a slice start from, of those that the first one starts from."""
+        if self.slice is None:
+            return sums
+        begins, held = f.compare("eq", "%first", 0), load_tile(f, tile, self.held(f, tile))
+        return [f.select(begins, tile.vector, new, old) for new, old in zip(sums, held, strict=True)]
+
+    @contextmanager
+    def unfinished(self, f: KernelFunction, tile: Tile, sums: list[str]) -> Iterator[None]:
+        """Around what becomes of sums that are whole."""
+        if self.slice is None:
+            yield
+            return
+        whole = f.compare("eq", "%behind", self.summed)
+        with f.when(whole):
+            yield
+        with f.when(f.invert(whole)):
+            store_tile(f, tile, sums, self.held(f, tile))
 
     def first_block(self, f: KernelFunction, panels: Panels, panel: str) -> str:
         """Of the output channels of the panel-th panel of its kind."""
@@ -162,8 +236,9 @@ class ConvPlan:
 
     @property
     def steps(self) -> int:
-        """Steps of k of a tile."""
-        return -(-self.x.channels // (1 if self.dot is None else self.dot.group)) * self.window.taps
+        """Steps of k of a tile, or of a slice of it."""
+        channels = self.x.channels if self.slice is None else self.slice * self.x.block
+        return -(-channels // (1 if self.dot is None else self.dot.group)) * self.window.taps
 
     def steps_of(self, panels: Panels) -> int:
         """The same where channels are summed up side by side."""
@@ -187,16 +262,18 @@ class ConvPlan:
         return Ahead("%ahead", "%share", -(-behind // (steps * LINE)))
 
     def ahead_words(
-        self, f: KernelFunction, panels: Panels, panel: str, y: str, x: str, width: int
+        self, f: KernelFunction, panels: Panels, panel: str, y: str, x: str, width: int, first: str = "0"
     ) -> list[str]:
         """The arguments %ahead and, of a step of k, %share: where in the next panel begins what the tile at
-        (y, x) fetches, so that all tiles of an image fetch all of it, and how many bytes that is."""
+        (y, x) fetches, so that all tiles of an image fetch all of it, or all of its slice from block `first`
+        on, and how many bytes that is."""
         if not self.fetched:
             return []
         behind, pixels = self.next_bytes(panels), f.maximum(f.size(self.out.height * self.out.width), 1)
         each, _ = f.divide(f.add(pixels, behind - 1), pixels)
         before = f.add(f.mul(y, f.size(self.out.width)), f.mul(x, self.rows))  # pixels of tiles
         begin = f.add(self.next_panel(f, panels, panel), f.minimum(f.mul(before, each), behind))
+        begin = f.add(begin, f.mul(first, self._block_bytes(panels)))
         words = [f"ptr {f.offset(self.packed(f), begin)}"]
         if isinstance(self.ahead(panels, width).step, str):
             steps, share = self.steps_of(panels), f.mul(each, self.rows * width)
@@ -204,8 +281,14 @@ class ConvPlan:
         return words
 
     def next_bytes(self, panels: Panels) -> int:
-        """Of the panel that is read behind one."""
-        return self.column_bytes * panels.width
+        """Of the panel that is read behind one, or of the same slice of that."""
+        return (
+            self.column_bytes * panels.width if self.slice is None else self.slice * self._block_bytes(panels)
+        )
+
+    def _block_bytes(self, panels: Panels) -> int:
+        """Of a panel, for a block of input channels."""
+        return self.x.block * self.window.taps * dtypes.itemsize(self.dtype) * panels.width
 
     def next_panel(self, f: KernelFunction, panels: Panels, panel: str) -> str:
         """Where the weights behind the panel's begin, in bytes."""
@@ -238,7 +321,9 @@ class ConvPlan:
         channels."""
         sums, panel = self.started(f, tile, sums, panel)
         beyond = self.beyond(f.target, len(displacements) // self.rows)
-        return accumulate(f, self.x, self.window, tile, sums, displacements, panel, self.once, beyond)
+        blocks = None if self.slice is None else ("%first", "%behind")
+        sums = self.resumed(f, tile, sums)
+        return accumulate(f, self.x, self.window, tile, sums, displacements, panel, self.once, beyond, blocks)
 
     def beyond(self, target: Target, width: int) -> Dimension | None:
         """Bytes from the pixels of a tile so wide to those of the next one, where it is to fetch these: of
@@ -321,14 +406,47 @@ def tile_shape(
 
 
 def tile_estimate(
-    target: Target, depth: float, pixels: int, vectors: int, dot: Dot | None = None
+    target: Target, depth: float, pixels: int, vectors: int, dot: Dot | None = None, slices: int = 1
 ) -> Estimate:
-    """Of one tile: its steps, its beginning and end, its call."""
-    ends = costs.compute(target, costs.TILE_VECTOR * pixels * vectors)
+    """Of one tile: its steps, its beginning and end, its call, all but the latter in so many slices."""
+    ends = costs.compute(target, (costs.TILE_VECTOR + HELD * (slices - 1)) * pixels * vectors)
     steps = Estimate(compute=depth * step_time(target, pixels, vectors, 1, dot))
-    steps += costs.overhead(target, costs.CONV_TILE)
+    steps += costs.overhead(target, costs.CONV_TILE * slices)
     panel = depth * vectors * target.vector_bits // 8
-    return steps + ends + costs.again(target, panel, panel)
+    return steps + ends + costs.again(target, panel, panel / slices)
+
+
+def slices_of(target: Target, blocks: int, depth: int, pixels: int, vectors: int) -> int:
+    """In how many slices of its blocks of channels a tile takes the least time, whose weights the first-level
+    cache holds then beside its pixels until the next tile reads them; 1 where it gains little."""
+    whole = tile_estimate(target, depth, pixels, vectors).total
+    slices = -(-blocks // max(1, min(blocks, held_steps(target, pixels, vectors) * blocks // depth)))
+    sliced = tile_estimate(target, depth, pixels, vectors, slices=slices).total
+    return slices if sliced <= SLICED * whole else 1
+
+
+def in_slices(plan: PlanT, blocks: int, target: Target) -> PlanT:
+    """The plan in slices of so many blocks, in runs that take half of the second-level cache, with sums."""
+    across = 1 if plan.single_row else dims.typical(plan.held_row)
+    line = dims.typical(plan.line_bytes) * blocks + across * plan.held_pixel
+    run = max(1, target.facts.level2_bytes // 2 // line // plan.line_step) * plan.line_step
+    return replace(plan, slice=blocks, run=run)
+
+
+def held_steps(target: Target, pixels: int, vectors: int) -> int:
+    """Steps of k whose weights and pixels take half of the first-level cache."""
+    step = vectors * target.vector_bits // 8 + pixels * 4
+    return target.facts.level1_bytes // 2 // step
+
+
+def wraps(
+    target: Target, size: tuple[int, int], kinds: Sequence[Panels], dtype: str, depth: int, dot: Dot | None
+) -> bool:
+    """Whether far fewer tiles cover an image of `size` where they go on from one row to the next."""
+    height, width = size
+    within, flat = (tile_shape(target, its, kinds, dtype, depth, dot) for its in (size, (1, height * width)))
+    rows, columns = within[0], within[1][0]
+    return -(-height * width // flat[1][0]) <= WRAPPED * (height // rows) * -(-width // columns)
 
 
 def partition(plan: ConvPlan, target: Target, cost: Estimate) -> tuple[Lines, bool]:
@@ -348,9 +466,8 @@ def partition(plan: ConvPlan, target: Target, cost: Estimate) -> tuple[Lines, bo
 
 def shares_lines(plan: ConvPlan, target: Target) -> bool:
     """Whether threads share the lines of an image that the cache holds rather than the panels: each reads all
-    weights then, which are no more than image and result, and what it wrote itself in the step before. So do
-    they where channels are summed up slice by slice, whose weights are the more often read from the cache."""
-    if plan.slice is not None:
+    weights then, which are no more than image and result, and what it wrote itself in the step before."""
+    if plan.by_lines:
         return True
     total, half = dims.typical(plan.x.image), target.facts.level2_bytes // 2
     return total <= half and plan.weight_bytes <= total + dims.typical(plan.out.image)
@@ -479,25 +596,30 @@ def _emit_panel(
         row = f.offset(source, f.mul(y, f.size(plan.x.row * plan.window.strides[0])))
 
         def tile(width: int, x: str) -> None:
+            line, columns = y, []
+            if isinstance(out, Wrapped):
+                line, column = out.place(f, x)
+                columns = [f"i64 {column}"]
             words = [
                 "ptr %args",
                 f"ptr {f.offset(row, f.mul(x, column_step))}",
                 *weights,
                 *plan.place_words(f, y, x, width),
-                *slice_words(y, x, width),
-                *plan.ahead_words(f, kind, panel, y, x, width),
-                f"ptr {out.address(f, image, 0, block, y, x)}",
-                *plan.epilogue.arguments(f, n, block, y, x),
+                *slice_.words(y, x, width),
+                *plan.ahead_words(f, kind, panel, y, x, width, slice_.first),
+                f"ptr {out.address(f, image, 0, block, line, x)}",
+                *columns,
+                *plan.epilogue.arguments(f, n, block, line, x),
             ]
             f.statement(f"call void @{plan.tile_name(kind, width)}({', '.join(words)})")
 
         cover(f, start, stop, plan.widths, tile, plan.times(f.target, kind))
 
-    with plan.slices(f, kind, lines) as (here, slice_words):
+    with plan.slices(f, lines) as slice_:
         if plan.single_row:
-            line("0", *here)
+            line("0", *slice_.lines)
         else:
-            with f.loop(*here, plan.rows) as rows:
+            with f.loop(*slice_.lines, plan.rows) as rows:
                 line(rows.index, "0", f.size(out.width))
 
 
@@ -510,9 +632,11 @@ def emit_tiles(k: KernelText, plan: ConvPlan) -> None:
 
 def _emit_tile(k: KernelText, plan: ConvPlan, kind: Panels, width: int) -> None:
     """Computes one tile: %a is the first tap of its first pixel, %b the panel, %out the pixel."""
-    parameters = ["ptr %args", "ptr noalias %a", *plan.panel_parameters]
+    parameters = ["ptr %args", "ptr noalias %a", *plan.panel_parameters, *plan.slice_parameters]
     ahead = plan.ahead(kind, width) if plan.fetched else None
     parameters += [*(ahead.parameters if ahead is not None else []), "ptr %out"]
+    if isinstance(plan.out, Wrapped):
+        parameters.append(f"i64 {COLUMN}")
     panel = Panel("%b", ahead=ahead)
     pixels, epilogue = [(y, x) for y in range(plan.rows) for x in range(width)], plan.epilogue
     tile = plan.tile(len(pixels), kind)

@@ -26,22 +26,37 @@ def accumulate(
     panel: Panel,
     once: bool = False,
     beyond: Dimension | None = None,
+    blocks: tuple[str, str] | None = None,
 ) -> list[str]:
     """sums and the products of all taps and channels with the panel, of pixels that lie at
     `displacements` from %a. The last group of channels may reach over the last, where weights are 0. once:
     no other tile reads the panel. beyond: how far behind them the pixels lie that are read next, which come
-    from as many places as there are blocks of channels, too many for what processors fetch by themselves."""
-    whole, rest = divmod(-(-x.channels // tile.group) * tile.group, x.block)
-    a = "%a"
+    from as many places as there are blocks of channels, too many for what processors fetch by themselves.
+    blocks: of channels, from the first to behind the last, those that are added; None: all."""
     if window.taps == 0:
         return sums
-    if whole:
+    whole, rest = divmod(-(-x.channels // tile.group) * tile.group, x.block)
+    inner, depth = merged(taps(x, window), x.block, x.itemsize)
+    a, last = "%a", "1"
+    loops: Sequence[tuple[int | str, Dimension]]
+    if blocks is None:
         loops, depth = merged([(whole, x.plane), *taps(x, window)], x.block, x.itemsize)
+    else:
+        first, behind = blocks
+        before = f.mul(first, x.block // tile.group * window.taps * tile.panel_step)
+        a, panel = (
+            f.offset(a, f.mul(first, f.size(x.plane))),
+            replace(panel, pointer=f.offset(panel.pointer, before)),
+        )
+        loops = [(f.sub(f.minimum(behind, whole), first), x.plane), *inner]
+        last = f.cast("zext", f.compare("sgt", behind, whole), "i64", "i1")
+    if whole:
         ahead = None if beyond is None or depth != x.block else f.size(beyond)
         sums, panel = nest(f, tile, sums, a, panel, loops, depth, displacements, once, ahead)
     if rest:
-        a = f.offset(a, f.size(whole * x.plane))
+        a = f.offset("%a", f.size(whole * x.plane))
         loops, depth = merged(taps(x, window), rest, x.itemsize)
+        loops = loops if blocks is None else [(last, 0), *loops]
         sums, panel = nest(f, tile, sums, a, panel, loops, depth, displacements)
     return sums
 

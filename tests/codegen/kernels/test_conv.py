@@ -128,6 +128,94 @@ def test_a_tile_fetches_the_pixels_of_the_next_one_of_large_images(target, pixel
     assert ("llvm.prefetch" in conv.emit(laid_out(node, choice), choice, target).steps[0].text) == fetched
 
 
+SLICED = {
+    "pixels": convolution((1, 128, 9, 13), (40, 128, 1, 1)),
+    "pixels of several images": convolution((2, 80, 14, 14), (24, 80, 1, 1)),
+    "channels that fill no block": convolution((1, 61, 9, 13), (37, 61, 1, 1)),
+    "windows": convolution((1, 48, 11, 13), (40, 48, 3, 3), pads=1),
+    "windows and a rest of channels": convolution((1, 37, 17, 19), (9, 37, 3, 2), 2, pads=1),
+    "one axis": convolution((1, 40, 61), (24, 40, 5), pads=2),
+    "a column": convolution((1, 40, 61, 1), (24, 40, 3, 1), pads=(1, 0, 1, 0)),
+    "pixels that are brought together": convolution((1, 96, 19, 19), (40, 96, 1, 1), 2),
+    "sizes of the run": convolution(
+        (2, 48, 11, 13), (40, 48, 3, 3), pads=1, symbolic=symbols("n", 48, "h", "w")
+    ),
+    "pixels of the run": convolution((1, 96, 9, 13), (40, 96, 1, 1), symbolic=symbols("n", 96, "h", "w")),
+    "epilogue": convolution((1, 96, 9, 9), (20, 96, 1, 1), epilogue=relu_of_bias(), extra=[bias(20)]),
+    "double precision": convolution((1, 61, 9, 13), (37, 61, 1, 1), dtype=np.float64),
+}
+
+
+@TARGETS
+@pytest.mark.parametrize("most", [2, 3, 99])
+@pytest.mark.parametrize("name", SLICED)
+def test_channels_may_be_added_slice_by_slice(target, name, most, monkeypatch):
+    monkeypatch.setattr(conv, "slices_of", lambda target, blocks, *rest: min(blocks, most))
+    case = SLICED[name]
+    node, offered = choices(case, conv, target, every=most == 3)
+    for choice in offered:
+        check_choice(case, node, choice, target)
+        check_choice(case, node, choice, target, wider=1, output_halo=1)
+        assert "ptr noalias %sums" in conv.emit(laid_out(node, choice), choice, target).steps[-1].text
+
+
+@TARGETS
+def test_slices_add_in_the_order_of_the_whole(target, monkeypatch):
+    case, found = convolution((1, 96, 7, 9), (40, 96, 3, 3), pads=1), []
+    for count in (1, 2):
+        monkeypatch.setattr(conv, "slices_of", lambda *_, count=count: count)
+        node, (choice, *_) = choices(case, conv, target)
+        env = harness.bind(node, case.arrays)
+        found.append(harness.run_choice(laid_out(node, choice), choice, case.arrays, target, env)[0][0])
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize(
+    "rate, channels, pixels, sliced",
+    [
+        (60.0, 768, 20, True),
+        (60.0, 768, 1, False),  # nobody reads the weights again
+        (60.0, 96, 20, False),  # the first-level cache holds them all
+        (600.0, 768, 20, False),  # the second one is as fast
+    ],
+)
+def test_they_do_where_panels_would_come_from_the_second_level_cache(rate, channels, pixels, sliced):
+    target = replace(LEVELS["x86-64-v4"], facts=Facts(level2_rate=rate))
+    case = convolution((1, channels, pixels, pixels), (64, channels, 1, 1))
+    node, (choice, *_) = choices(case, conv, target)
+    code = conv.emit(laid_out(node, choice), choice, target)
+    assert ("ptr noalias %sums" in code.steps[0].text) == sliced
+
+
+@TARGETS
+@pytest.mark.parametrize("size", [(7, 7), (3, 19), (19, 19), (2, 5), (13, 3), (11, 1), (64, 2)])
+@pytest.mark.parametrize("halo", [1, 2])
+def test_tiles_of_a_result_with_a_border_go_on_from_row_to_row(target, size, halo):
+    bodies = {
+        "sums": {},
+        "bias": {"epilogue": relu_of_bias(), "extra": [bias(40)]},
+        "residual": {
+            "epilogue": (input_(0, "float32") + input_(1, "float32")).maximum(0.0),
+            "extra": [(random(2, 40, *size, seed=3), False)],
+        },
+        "long": {
+            "epilogue": sigmoid(input_(0, "float32")) * input_(1, "float32"),
+            "extra": [(random(2, 40, *size, seed=4), False)],
+        },
+    }
+    for body in bodies.values():
+        check(convolution((2, 24, *size), (40, 24, 1, 1), **body), conv, target, output_halo=halo, every=True)
+
+
+@pytest.mark.parametrize("side, wrapped", [(7, True), (19, True), (12, False), (48, False)])
+def test_they_do_where_that_makes_fewer(side, wrapped):
+    """Of six pixels."""
+    target = LEVELS["x86-64-v3"]
+    node, (choice, *_) = choices(convolution((1, 64, side, side), (64, 64, 1, 1)), conv, target)
+    code = conv.emit(laid_out(node, choice, output_halo=1), choice, target)
+    assert ("%column" in code.steps[0].text) == wrapped
+
+
 @TARGETS
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_halves_are_read_as_they_are_stored(target, dtype):

@@ -107,9 +107,9 @@ def test_a_blocked_value_has_the_widest_border_that_a_reader_wants():
 
 
 def test_a_tiling_suits_the_border_with_which_the_result_is_stored():
-    """Rows of seven pixels with a border are tiles of 4 and 3, which three vectors keep busy. As one row of
-    49 they are tiles of 5 and 4, of two."""
-    text = """graph g(%x: float32[1, 96, 7, 7]) {
+    """As many rows of seven pixels as only the run knows are tiles of 4 and 3 where they have a border, which
+    three vectors keep busy. As one row they are tiles of up to 6, of two."""
+    text = """graph g(%x: float32[1, 96, h, 7]) {
         %m = constant float32[96, 96, 1, 1] #wide
         %k = constant float32[96, 1, 3, 3] #deep
         %0 = conv(%x, %m) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
