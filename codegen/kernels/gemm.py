@@ -202,6 +202,9 @@ def estimate(
     if tiling.source == "packed":
         found += packing(target, depth * columns * sizes[B], tiling.dot, sizes[B])
     found = found * repeats + costs.epilogue(target, node, product.accumulate) + costs.traffic(target, node)
+    lhs = node.inputs[product.operands[A]]
+    if lhs.constant is not None:  # a convolution's weights, where pixels are the panels
+        found += costs.stored(target, dims.number(lhs.tensor.nbytes))
     return found + costs.step(target, 2 if tiling.source == "packed" else 1)
 
 

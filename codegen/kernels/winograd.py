@@ -320,6 +320,7 @@ def estimate(node: Node[Conv], target: Target, arithmetic: Arithmetic, tiling: T
         weights *= parts * times * channels * panels * vectors
         found += costs.paced(target, costs.WINOGRAD * (transformed + weights))
         found += costs.stored(target, dims.number(w.nbytes))
+        found += costs.again(target, times * sum(depths) * matrices * width, u)  # U is written
     else:
         found += costs.loads(target, costs.WINOGRAD_BYTES * transformed)
         packed = sum(depths) * matrices * width

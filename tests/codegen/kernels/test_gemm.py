@@ -8,6 +8,7 @@ from support import blocked_cases, harness
 from support.assembly import spills
 from support.guarded import guarded
 
+from onnxc.codegen import costs
 from onnxc.codegen.costs import Estimate
 from onnxc.codegen.kernel import Choice, choices_of
 from onnxc.codegen.kernels import gemm
@@ -547,6 +548,16 @@ def test_single_pixels_of_doubles_and_with_weights_of_the_run():
     blocked_cases.check(blocked_cases.convolution((2, 12, 50), (9, 12, 1), dtype=np.float64), gemm, BEST)
     case = blocked_cases.convolution((2, 12, 5, 6), (9, 12, 1, 1))
     blocked_cases.check(replace(case, constant=()), gemm, BEST)
+
+
+def test_weights_that_are_rows_are_read_as_those_in_panels_are():
+    """Of so many channels, and of twice as many; no other constant is read."""
+    costs_of = [
+        choices_of(gemm, blocked_cases.convolution((1, 256, 8, 8), (outputs, 256, 1, 1)).node(), BEST)[0].cost
+        for outputs in (512, 1024)
+    ]
+    read = costs.stored(BEST, 512 * 256 * 4)
+    assert costs_of[1].fixed - costs_of[0].fixed == pytest.approx(read.fixed, rel=0.1)
 
 
 @pytest.mark.parametrize(
