@@ -551,13 +551,14 @@ def test_single_pixels_of_doubles_and_with_weights_of_the_run():
 
 
 def test_weights_that_are_rows_are_read_as_those_in_panels_are():
-    """Of so many channels, and of twice as many; no other constant is read."""
-    costs_of = [
-        choices_of(gemm, blocked_cases.convolution((1, 256, 8, 8), (outputs, 256, 1, 1)).node(), BEST)[0].cost
+    fixed = {
+        outputs: choices_of(
+            gemm, blocked_cases.convolution((1, 256, 8, 8), (outputs, 256, 1, 1)).node(), BEST
+        )[0].cost.fixed
         for outputs in (512, 1024)
-    ]
-    read = costs.stored(BEST, 512 * 256 * 4)
-    assert costs_of[1].fixed - costs_of[0].fixed == pytest.approx(read.fixed, rel=0.1)
+    }
+    read = {outputs: costs.stored(BEST, outputs * 256 * 4).fixed for outputs in fixed}
+    assert fixed[1024] - fixed[512] == pytest.approx(read[1024] - read[512], rel=0.1)
 
 
 @pytest.mark.parametrize(
