@@ -131,7 +131,8 @@ def _tiling(product: Product, target: Target, rows: int, vectors: int, lanes: in
     source = _source(product, target, tiles)
     if dot is not None and source == "direct":
         source = "packed"
-    order, block, group = parts_of_tiles(product, target, rows, lanes * vectors, tile_time)
+    near = source != "constant" or not mk.waits(target)
+    order, block, group = parts_of_tiles(product, target, rows, lanes * vectors, tile_time, near)
     # Not for what decodes panels, or loads them into matrix registers, which goes by columns.
     held = target.facts.level2_bytes // 4 // max(1, depth * dtypes.itemsize(product.rhs) * lanes * vectors)
     if order == "panels" and tiles > 1 and held * lanes * vectors >= RUN:
@@ -462,7 +463,7 @@ class Gemm:
     def shared(self) -> bool:
         """Whether each tile of a panel fetches its share of the next one, for which tiles would wait."""
         p, tiling = self.product, self.tiling
-        if tiling.order != "panels" or tiling.source != "constant" or len(p.k) > 1:
+        if tiling.source != "constant" or len(p.k) > 1 or (tiling.order == "rows" and tiling.group == ALL):
             return False
         tiles = max(1, dims.typical(self.tiles))
         tile = self.tile(min(tiling.rows, max(self.heights, default=1)), tiling.vectors)
@@ -489,7 +490,8 @@ class Gemm:
         steps = dims.ceil_divide(self.product.depth, self.group)
         each, _ = f.divide(f.size(steps * self.depth_bytes), rows)
         step, _ = f.divide(f.add(height * self.depth_bytes - 1, rows), rows)
-        return f.offset(panel, f.add(f.size(self.panel_bytes()), f.mul(row, each))), step
+        behind = self.panel_bytes() * (1 if self.tiling.order == "panels" else self.tiling.group)
+        return f.offset(panel, f.add(f.size(behind), f.mul(row, each))), step
 
     # The entry -----------------------------------------------------------------------------------
 

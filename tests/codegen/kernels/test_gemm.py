@@ -518,6 +518,28 @@ def test_every_line_of_the_panels_behind_the_first_is_fetched_while_others_are_m
     assert {address // 64 for address in behind} <= lines
 
 
+@pytest.mark.skipif(bool(harness.EMULATED), reason="what is fetched is seen in this process")
+@pytest.mark.parametrize("symbolic", ["m", ""])
+@pytest.mark.parametrize("rows", [3, 13, 16, 64])
+def test_every_line_behind_the_first_group_is_fetched_while_rows_go_through_groups(rows, symbolic):
+    case = Case("mk,kn->mn", matrix(rows, 640, 40), symbolic=symbolic)
+    far = replace(BEST, run_bytes=1 << 30)
+    choice = case.choice(far)
+    choice = replace(choice, tiling=replace(choice.tiling, order="rows", block=64, group=3))
+    lines, memory = harness.fetched_lines(case.node, choice, case.arrays, far)
+    weights, group = memory["input"][1], 3 * 40 * 4 * choice.tiling.vectors * choice.tiling.lanes
+    behind = range(weights.ctypes.data + group, weights.ctypes.data + weights.nbytes, 64)
+    assert {address // 64 for address in behind} <= lines
+    case.check(far, choice)
+
+
+def test_weights_that_are_far_come_a_panel_after_the_other():
+    """While rows that go through all panels would wait for the first of them, and then for nothing."""
+    case = Case("mk,kn->mn", matrix(196, 192, 512))
+    orders = [case.choice(replace(BEST, run_bytes=n)).tiling.order for n in (0, 1 << 30)]
+    assert orders == ["rows", "panels"]
+
+
 # Convolutions of single pixels -------------------------------------------------------------------
 
 
