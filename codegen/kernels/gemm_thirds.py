@@ -37,7 +37,9 @@ from .gemm_matrix import Matrices
 
 MOST_ROWS = 640  # of a block, which splits its panels anew
 WAITING = 8  # panels of a part whose sums wait
-FEW = 48  # rows for which vectors are as fast, where the run tells how many there are
+FEW = 80  # rows for which vectors are as fast, where the run tells how many there are
+FEW_STORED = 28  # the same where they read what is stored in few bits
+FEW_HALVES = 16  # the same where two parts are enough
 LEAST_DEPTH = 64  # of a sum whose error a chain of multiply-adds may have too
 ROWS = -1  # among the places of operands: A's rows as they are
 
@@ -58,6 +60,13 @@ class Tiling(gemm.Tiling):
     def parts(self) -> Parts:
         """What numbers are split into."""
         return thirds.TWO if self.halves else thirds.THIRDS
+
+    @property
+    def few(self) -> int:
+        """Rows that vectors multiply."""
+        if self.halves:
+            return FEW_HALVES
+        return FEW if self.form is None else FEW_STORED
 
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
@@ -184,6 +193,7 @@ class _Thirds(Matrices):
         super().__init__(node, product, tiling, cost, target, unit)
         self.node, self.copied, self.group = node, True, 1
         self.few = [] if isinstance(product.m.size, int) else self._few_heights()
+        self.shared = bool(self.few) and tiling.form is None and mk.waits(target)  # by tiles of few rows
         self.sums_bytes = self.lines * unit.rows * self.width * dtypes.itemsize(product.accumulate)
 
     @property
@@ -249,8 +259,9 @@ class _Thirds(Matrices):
     def ending(self) -> list[str]:
         """The parameters of the function that ends a tile; %panel is in float32."""
         pointers, numbers = self.parameters()
-        pointers = [*(x for x in pointers if x != "%b"), "%panel"]
-        return [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in (*numbers, "%rows")]
+        pointers = [*(x for x in pointers if x not in ("%b", "%ahead")), "%panel"]
+        numbers = [*(x for x in numbers if x != "%share"), "%rows"]
+        return [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in numbers]
 
     def emit_end(self, text: Text, name: str, vectors: int, columns: int | str | None) -> None:
         """Of tiles of any height: sums on vectors where they are not finite, the epilogue. Its %a are A's own
@@ -337,8 +348,8 @@ class _Thirds(Matrices):
         form, p = self.tiling.form, self.product
         rows = mk.strided_rows(f, a, self.word(self.step_of(p.m, A)), tile.rows, self.sizes[A])
         chains = mk.chains_for(self.target, tile.rows, self.tiling.vectors)
-        if form is None:  # the first of few tiles waits for the panel, which none before it has fetched
-            panel = Panel(b, prefetch=costs.AHEAD if mk.waits(self.target) else None)
+        if form is None:
+            panel = Panel(b, ahead=self.ahead(tile) if self.shared else None)
             return mk.multiply_add(f, tile, start, rows, panel, dims.number(p.depth), chains=chains)
         return stored_panel.multiply_add_decoded(f, tile, rows, b, form, chains)
 
@@ -362,7 +373,7 @@ class _Thirds(Matrices):
     def emit_part(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
         """Many rows by thirds, few on vectors where the run tells how many there are."""
         if self.few:
-            few = f.compare("sle", f.size(self.product.m.size), FEW, "i64")
+            few = f.compare("sle", f.size(self.product.m.size), self.tiling.few, "i64")
             with f.when(few):
                 self.emit_few(f, places, group)
             with f.when(f.invert(few)):
@@ -377,7 +388,9 @@ class _Thirds(Matrices):
         def panel(name: str, number: str, columns: str) -> None:
             def tile(height: int, row: str, _: str) -> None:
                 at = [*gemm.Gemm.tile_places(self, f, operands, row, number), "%scratch"]
-                arguments = [*(f"ptr {x}" for x in at), *(f"i64 {x}" for x in (*words, columns))]
+                ahead = self.shares(f, at[B], row, height) if self.shared else ()
+                at, numbers = [*at, *ahead[:1]], [*words, *ahead[1:], columns]
+                arguments = [*(f"ptr {x}" for x in at), *(f"i64 {x}" for x in numbers)]
                 f.statement(f"call void @{ENTRY}.{name}.few{height}({', '.join(arguments)})")
 
             mk.for_equal_tiles(f, f.size(self.product.m.size), self.few[-1], tile)

@@ -36,15 +36,15 @@ def contract(form, shape, weights, extra=(), body=None, halves=False):
     return make_node(Contract(lhs, rhs, out, "float32", body, halves=halves), values)
 
 
-def run(node, *arrays, sizes=None, **tiling):
+def run(node, *arrays, sizes=None, target=TARGET, **tiling):
     """The result; None on a machine that has no such registers, where the code holds the instruction."""
-    (choice,) = choices_of(gemm_thirds, node, TARGET)
+    (choice,) = choices_of(gemm_thirds, node, target)
     choice = replace(choice, tiling=replace(choice.tiling, **tiling))
     if not HERE:
-        *_, step = gemm_thirds.emit(node, choice, TARGET).steps
-        assert "tdpbf16ps" in harness.assembly(step.text, TARGET)
+        *_, step = gemm_thirds.emit(node, choice, target).steps
+        assert "tdpbf16ps" in harness.assembly(step.text, target)
         return None
-    ((got, _),) = harness.run_choice(node, choice, arrays, TARGET, sizes)
+    ((got, _),) = harness.run_choice(node, choice, arrays, target, sizes)
     return got
 
 
@@ -114,7 +114,7 @@ def test_rows_that_only_the_run_counts(stored):
     matrix = weights.array
     weights = weights if stored else matrix
     node = contract("mk,nk->mn", (dims.symbol("m"), 96), weights)
-    for rows in (1, 23, 48, 49, 90, 700):
+    for rows in (1, 23, 28, 29, 48, 80, 81, 90, 700):
         a = np.random.default_rng(rows).standard_normal((rows, 96), np.float32)
         got = run(node, a, matrix, sizes={"m": rows})
         if got is None:
@@ -182,6 +182,36 @@ def test_two_parts_of_what_stands_for_float16_lose_little_of_its_precision(store
         exactly = run(node, a.astype(np.float16).astype(np.float32), b)
         sums, magnitudes = exact("mk,kn->mn", a.astype(np.float16), b)
         assert np.sqrt(np.mean(((exactly - sums) / magnitudes) ** 2)) < 2.0**-18
+
+
+FAR = replace(TARGET, run_bytes=1 << 30)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 13, 40, 80, 81])
+@pytest.mark.parametrize("body", ["none", "tanh"])
+def test_rows_of_the_run_over_weights_that_are_far(rows, body):
+    random = np.random.default_rng(rows)
+    weights, a = random.standard_normal((200, 96), np.float32), random.standard_normal((rows, 96), np.float32)
+    ends = {"none": None, "tanh": expr.apply("tanh", expr.input_(0, "float32"))}
+    node = contract("mk,nk->mn", (dims.symbol("m"), 96), weights, body=ends[body])
+    got = run(node, a, weights, sizes={"m": rows}, target=FAR)
+    if got is not None:
+        sums, magnitudes = exact("mk,nk->mn", a, weights)
+        sums = sums if body == "none" else np.tanh(sums)
+        assert (np.abs(got - sums) <= bound(96) * magnitudes + 1e-6).all()
+
+
+@pytest.mark.skipif(not HERE, reason="a processor with registers of matrices runs it")
+@pytest.mark.parametrize("rows", [1, 13, 40])
+def test_few_rows_fetch_every_line_of_the_panels_behind_the_first(rows):
+    random = np.random.default_rng(rows)
+    weights, a = random.standard_normal((200, 96), np.float32), random.standard_normal((rows, 96), np.float32)
+    node = contract("mk,nk->mn", (dims.symbol("m"), 96), weights)
+    (choice,) = choices_of(gemm_thirds, node, FAR)
+    lines, memory = harness.fetched_lines(node, choice, [a, weights], FAR, {"m": rows})
+    packed, panel = memory["input"][1], 4 * 96 * choice.tiling.vectors * choice.tiling.lanes
+    behind = range(packed.ctypes.data + panel, packed.ctypes.data + packed.nbytes, 64)
+    assert {address // 64 for address in behind} <= lines
 
 
 def test_many_rows_take_thirds_where_a_core_sustains_their_rate_and_few_do_not():
