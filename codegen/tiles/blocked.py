@@ -412,7 +412,8 @@ def clear_border(f: KernelFunction, image: Image, plane: str, first: str | int, 
     """Fills the halo around rows first..last-1 of one plane, `plane` being its first byte.
 
     A row's part of the halo is what lies between the row above and itself; the last row has what
-    follows it too, so that any partition of the rows clears everything once.
+    follows it too, so that any partition of the rows clears everything once. Where there are no rows all
+    is halo.
     """
     if image.halo == (0, 0):
         return
@@ -429,7 +430,9 @@ def clear_border(f: KernelFunction, image: Image, plane: str, first: str | int, 
         top = f.compare("eq", loop.index, 0)
         clear(f.select(top, "i64", "0", f.sub(start, side)), start)
     with f.when(f.compare("eq", last, f.size(image.height))):
-        clear(f.size(image.origin + image.height * image.row - side), f.size(image.plane))
+        behind = f.size(image.origin + image.height * image.row - side)
+        none = f.compare("eq", last, 0)
+        clear(f.select(none, "i64", "0", behind), f.size(image.plane))
 
 
 def clear_planes(

@@ -444,6 +444,8 @@ def wraps(
 ) -> bool:
     """Whether far fewer tiles cover an image of `size` where they go on from one row to the next."""
     height, width = size
+    if height * width == 0:
+        return False
     within, flat = (tile_shape(target, its, kinds, dtype, depth, dot) for its in (size, (1, height * width)))
     rows, columns = within[0], within[1][0]
     return -(-height * width // flat[1][0]) <= WRAPPED * (height // rows) * -(-width // columns)

@@ -408,6 +408,14 @@ def test_empty_images(target):
     check(convolution((1, 12, 2, 6), (20, 12, 3, 3)), conv, target)
 
 
+@TARGETS
+@pytest.mark.parametrize("size", [(0, 5), (5, 0), (0, 0)])
+def test_results_of_no_pixels_have_a_border_still(target, size):
+    check(convolution((1, 24, *size), (40, 24, 1, 1)), conv, target, output_halo=1, every=True)
+    open_ = symbols(1, 24, "h", "w")
+    check(convolution((1, 24, *size), (40, 24, 1, 1), symbolic=open_), conv, target, output_halo=1)
+
+
 @pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 def test_parts_of_large_images_give_the_whole(target):
     check(convolution((2, 40, 60, 62), (40, 40, 3, 3), 1, 1), conv, target, output_halo=1)
