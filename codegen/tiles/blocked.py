@@ -171,8 +171,8 @@ class Lattice(Image):
 
 
 @dataclass(frozen=True)
-class Folded(Image):
-    """The pixels of a row of the image `whole` as rows of their own, one after the other."""
+class Recut(Image):
+    """The pixels of the image `whole`, where they are, as other rows."""
 
     whole: Image = field(kw_only=True)
 
@@ -187,6 +187,11 @@ class Folded(Image):
     @property
     def origin(self) -> Dimension:
         return self.whole.origin
+
+
+@dataclass(frozen=True)
+class Folded(Recut):
+    """The pixels of a row of the image `whole` as rows of their own, one after the other."""
 
     def rows_of(self, f: KernelFunction, column: str) -> str:
         """How many rows have that column."""
@@ -196,27 +201,13 @@ class Folded(Image):
 
 
 @dataclass(frozen=True)
-class Wrapped(Image):
+class Wrapped(Recut):
     """The pixels of the image `whole`, of known width, as one row: the next of its rows follows behind a gap.
     A pixel of it is in column x, and in that row of `whole` where it lies, so that a row more is the gap."""
-
-    whole: Image = field(kw_only=True)
-
-    @property
-    def stored(self) -> Image:
-        return self.whole
 
     @property
     def row(self) -> Dimension:
         return self.whole.row - self.whole.width * self.pixel
-
-    @property
-    def plane(self) -> Dimension:
-        return self.whole.plane
-
-    @property
-    def origin(self) -> Dimension:
-        return self.whole.origin
 
     def place(self, f: KernelFunction, x: str) -> tuple[str, str]:
         """Row and column, in `whole`, of a pixel."""

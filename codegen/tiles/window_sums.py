@@ -44,10 +44,8 @@ def accumulate(
     else:
         first, behind = blocks
         before = f.mul(first, x.block // tile.group * window.taps * tile.panel_step)
-        a, panel = (
-            f.offset(a, f.mul(first, f.size(x.plane))),
-            replace(panel, pointer=f.offset(panel.pointer, before)),
-        )
+        panel = replace(panel, pointer=f.offset(panel.pointer, before))
+        a = f.offset(a, f.mul(first, f.size(x.plane)))
         loops = [(f.sub(f.minimum(behind, whole), first), x.plane), *inner]
         last = f.cast("zext", f.compare("sgt", behind, whole), "i64", "i1")
     if whole:
