@@ -96,6 +96,7 @@ SPREAD = 0.6  # a product of a transposed convolution whose results are channels
 FAR = 2500.0  # bytes at the third-level cache's rate: as long as these take, the first is waited for
 FARTHER = 350.0  # nanoseconds: how much longer that takes from memory
 AHEAD = 4096  # bytes: no more is fetched ahead than a page
+FIRST = 0.25  # of that wait, for each computed operand: several come at a time
 OTHERS = 6.0  # bytes a nanosecond that other cores bring into the last-level cache, which is theirs too
 CODE = 3.0  # times as long as bytes of a copy take those of code that was not used for long
 CODE_BYTES = 8  # that a line of a kernel's text becomes
@@ -347,10 +348,12 @@ def away(target: Target, node: Node, code: int, passed: Mapping[Value, Passed]) 
     """How much longer a chosen node takes because of what else went through the caches before it: since the
     memory of operands and results was used so much has `passed`. code: bytes of its code, 0 if that was used
     in this run before."""
-    nbytes, longer = _computed_bytes(node), 0.0
+    nbytes, longer, begun = _computed_bytes(node), 0.0, 0.0
     found = _value_bytes(node.outputs[0]) if isinstance(node.op, Gather) else math.inf  # of a table
     for value, since in passed.items():
         its = min(_value_bytes(value), found)
+        if value not in node.outputs:
+            begun += far(target, max(nbytes, since.nbytes), since.ns) * FIRST
         its = max(0, its - BUFFERED) * WRITTEN if value in node.outputs else its * READ
         longer += its / rate(target, max(nbytes, since.nbytes), since.ns) - its / rate(target, nbytes)
     longer += _apart(target, node, passed)
@@ -358,7 +361,7 @@ def away(target: Target, node: Node, code: int, passed: Mapping[Value, Passed]) 
         return Estimate()
     cost, fetched = node.choice.cost, fetching(target, code)
     waited = (cost + Estimate(memory=longer)).total - cost.total
-    return Estimate(overhead=waited + fetched, fixed=fetched)
+    return Estimate(overhead=waited + fetched + begun, fixed=fetched + begun)
 
 
 def fetching(target: Target, code: int) -> float:

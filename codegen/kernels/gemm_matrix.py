@@ -80,7 +80,7 @@ def estimate(node: Node, product: Product, tiling: Tiling, unit: Matrix, target:
     block = depth * min(m, tiling.block * tiling.rows) * size_a
     found += costs.again(target, m * depth * size_a, block) * max(0, panels - 1)
     if product.constant:
-        found += costs.stored(target, depth * n * size_b)
+        found += costs.stored(target, panel * panels)
     else:
         found += packing(target, depth * n * size_b, unit.group, size_b)
     if not is_whole(product, unit):
