@@ -123,12 +123,13 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
         together = [(replace(tiling, gathered=True), times) for tiling, times in tilings]
         other = estimate(node, target, together[0][0])
         cost, tilings = (other, together) if other.total < cost.total else (cost, tilings)
+    anew = again(node, target, tilings[0][0])  # of all: less by wide panels, which other tiles may not suit
     for tiling, times in tilings:
         wider = tiling.vectors == tilings[0][0].vectors + 1
         here = estimate(node, target, tiling) if wider else cost
         yield Offer(
             (here if here.total < SUITS * cost.total else cost * times)
-            + again(node, target, tiling)
+            + anew
             + packing_estimate(node, target),
             tiling,
             (padded, None, *operands),

@@ -19,6 +19,7 @@ from ...ir.ops import Conv
 from ...records import dataclass
 from ...target import Target
 from .. import costs
+from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
 from ..tiles.blocked import Image
 from ..tiles.blocked_epilogue import place_in
@@ -31,6 +32,7 @@ from .conv import dense_images, is_plain, pack, plan_of
 __all__ = ["candidates", "emit", "pack"]
 
 PART = 0.25  # of the second-level cache, which a slice of an image takes
+WAITED = 0.6  # of the time that sums take to the result and back, which nothing hides
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
@@ -45,14 +47,23 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
         return
     if _blocks(x, target) >= x.channels / target.block:
         return
-    for offer in conv.candidates(node, target):
+    offers = list(conv.candidates(node, target))
+    for offer in offers:
         tiling = offer.tiling
         if tiling.gathered or tiling.stored or tiling.abreast > 1 or tiling.tail:
             continue
         slices = -(-x.channels // (slice_of(node, target, tiling) * target.block))
         here, sliced = (conv.estimate(node, target, tiling, slices=count) for count in (None, slices))
-        once = replace(offer.cost, memory=offer.cost.memory - conv.again(node, target, tiling).memory)
-        yield replace(offer, cost=once + sliced + here * -1)
+        once = offer.cost + conv.again(node, target, offers[0].tiling) * -1
+        yield replace(offer, cost=once + sliced + here * -1 + _summed(node, target, x, slices))
+
+
+def _summed(node: Node[Conv], target: Target, x: Image, slices: int) -> Estimate:
+    """Sums read from the result and written there by each slice but the first, which reads a part of the
+    image before."""
+    out = dims.typical(node.outputs[0].tensor.nbytes)
+    moved = costs.move(target, 2 * out * (slices - 1), out + dims.typical(x.image) / slices)
+    return Estimate(overhead=WAITED * moved.memory)
 
 
 def _blocks(x: Image, target: Target) -> int:

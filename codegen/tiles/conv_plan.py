@@ -48,6 +48,16 @@ class Slice:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a tile is: its row, its column, the first line of its chunk, the first block of its slice."""
+
+    top: str
+    y: str
+    x: str
+    block: str
+
+
+@dataclass(frozen=True)
 class ConvPlan:
     """A convolution over images as they are stored. `start`: bytes from a plane's beginning to the first tap
     of pixel (0, 0); `dtype`: of sums, and of weights but for a `dot` product; `rows`, `widths`: the tiles, of
@@ -74,6 +84,7 @@ class ConvPlan:
     slice: int | None = None  # blocks of input channels that all tiles of some lines add before the next
     run: int = 1  # lines that a slice goes through before the next one
     by_lines: bool = False  # whether threads share lines whatever is read more often
+    chunk: int | None = None  # lines that read a panel before the next one is, where that are not all
 
     @property
     def panels(self) -> int:
@@ -254,26 +265,34 @@ class ConvPlan:
     def ahead(self, panels: Panels, width: int) -> Ahead:
         """What a tile fetches of the panel that is read behind its own, from where `ahead_words` says. Where
         only the run knows how many tiles there are, lines for all that a step of k has."""
-        pixels, behind = self.out.height * self.out.width, self.next_bytes(panels)
-        steps = self.steps_of(panels)
+        pixels, behind, steps = self.readers, self.next_bytes(panels), self.steps_of(panels)
         if isinstance(pixels, int):
             share = -(-behind // max(1, pixels)) * self.rows * width
             return Ahead("%ahead", -(-min(share, behind) // steps))
         return Ahead("%ahead", "%share", -(-behind // (steps * LINE)))
 
+    @property
+    def readers(self) -> Dimension:
+        """Pixels whose tiles read a panel, one after the other, before the next one is read."""
+        across = 1 if self.single_row else self.out.width
+        return (self.length if self.chunk is None else dims.minimum(self.chunk, self.length)) * across
+
     def ahead_words(
-        self, f: KernelFunction, panels: Panels, panel: str, y: str, x: str, width: int, first: str = "0"
+        self, f: KernelFunction, panels: Panels, panel: str, place: Place, width: int
     ) -> list[str]:
-        """The arguments %ahead and, of a step of k, %share: where in the next panel begins what the tile at
-        (y, x) fetches, so that all tiles of an image fetch all of it, or all of its slice from block `first`
-        on, and how many bytes that is."""
+        """The arguments %ahead and, of a step of k, %share: where in the next panel begins what a tile
+        fetches, so that all tiles of an image, or of a chunk of its lines, fetch all of it, or all of its
+        slice, and how many bytes that is."""
         if not self.fetched:
             return []
-        behind, pixels = self.next_bytes(panels), f.maximum(f.size(self.out.height * self.out.width), 1)
+        behind, pixels = self.next_bytes(panels), f.maximum(f.size(self.readers), 1)
         each, _ = f.divide(f.add(pixels, behind - 1), pixels)
+        y, x = place.y, place.x
+        if self.chunk is not None:
+            y, x = (y, f.sub(x, place.top)) if self.single_row else (f.sub(y, place.top), x)
         before = f.add(f.mul(y, f.size(self.out.width)), f.mul(x, self.rows))  # pixels of tiles
         begin = f.add(self.next_panel(f, panels, panel), f.minimum(f.mul(before, each), behind))
-        begin = f.add(begin, f.mul(first, self._block_bytes(panels)))
+        begin = f.add(begin, f.mul(place.block, self._block_bytes(panels)))
         words = [f"ptr {f.offset(self.packed(f), begin)}"]
         if isinstance(self.ahead(panels, width).step, str):
             steps, share = self.steps_of(panels), f.mul(each, self.rows * width)
@@ -505,6 +524,8 @@ def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:
     k = KernelText(target)
     lines, outermost = partition(plan, target, cost)
     plan = decoding(plan, target, lines, outermost)
+    if not outermost and lines.count != 1:
+        plan = replace(plan, chunk=lines.each)
     with k.entry() as f:
         if plan.kept:
             for kind in plan.kinds:
@@ -608,7 +629,7 @@ def _emit_panel(
                 *weights,
                 *plan.place_words(f, y, x, width),
                 *slice_.words(y, x, width),
-                *plan.ahead_words(f, kind, panel, y, x, width, slice_.first),
+                *plan.ahead_words(f, kind, panel, Place(lines[0], y, x, slice_.first), width),
                 f"ptr {out.address(f, image, 0, block, line, x)}",
                 *columns,
                 *plan.epilogue.arguments(f, n, block, line, x),

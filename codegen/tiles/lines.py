@@ -45,13 +45,15 @@ def cut_lines(length: Dimension, step: int, planes: Dimension, nanoseconds: floa
 
 
 def read_again(target: Target, image: float, weights: float, panels: int) -> Estimate:
-    """What tiles wait for where the second-level cache does not hold the lines of a chunk beside a panel of
-    weights and the next one: then the weights come again from beyond it for each chunk of half of it, or the
-    image for each panel."""
-    chunks, level2 = math.ceil(2 * image / target.facts.level2_bytes), target.facts.level2_bytes
-    nbytes = min(weights * max(0, chunks - 1), image * (panels - 1))
-    missed = 1 - costs.fitting(min(image, level2 / 2) + 2 * weights / max(1, panels), level2)
-    return Estimate(memory=missed * nbytes / costs.rate(target, image + weights))
+    """What tiles wait for where they read anew from beyond the second-level cache: weights for each chunk of
+    lines of half of it, and of these lines, for each panel, what it does not hold beside weights of a panel
+    and of the next one; or the whole image for each panel."""
+    level2, panels = target.facts.level2_bytes, max(1, panels)
+    chunks, held = math.ceil(2 * image / level2), min(image, level2 / 2)
+    lost, missed = (1 - costs.fitting(held + w, level2) for w in (weights, 2 * weights / panels))
+    again = image * (panels - 1)
+    nbytes = min(lost * weights * max(0, chunks - 1) + missed * again, again)
+    return costs.waited(target, nbytes, image + weights)
 
 
 @contextmanager

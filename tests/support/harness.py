@@ -223,8 +223,9 @@ _record = ctypes.CFUNCTYPE(None, ctypes.c_size_t, *[ctypes.c_int32] * 3)(
 )
 
 
-def fetched_lines(node: Node, choice, arrays, target, env=None):
-    """(the lines that a kernel fetches ahead, its memory), of one call for all parts; not emulated."""
+def fetched_lines(node: Node, choice, arrays, target, env=None, parts=None):
+    """(the lines that a kernel fetches ahead, its memory), of one call for all parts, or the first so many of
+    its last step; not emulated."""
     llvm.add_symbol("record", ctypes.cast(_record, ctypes.c_void_p).value)
     _fetched.clear()
     emit = choice.kernel.emit
@@ -236,7 +237,10 @@ def fetched_lines(node: Node, choice, arrays, target, env=None):
 
     kernel = SimpleNamespace(emit=recording, pack=choice.kernel.pack)
     prepared = Prepared(node, replace(choice, kernel=kernel), arrays, target, env)
-    assert prepared.run() is None
+    if parts is None:
+        assert prepared.run() is None
+    else:
+        assert parts < prepared.calls[-1].parts and not prepared.calls[-1].call([(0, parts)])
     return {*_fetched}, prepared.memory
 
 

@@ -454,6 +454,19 @@ def test_every_line_of_the_panels_behind_the_first_is_fetched_while_others_are_m
     assert {*behind_the_first(memory["input"][1], choice, 64 * kernel**2)} <= lines
 
 
+@pytest.mark.skipif(bool(harness.EMULATED), reason="what is fetched is seen in this process")
+@pytest.mark.parametrize("halo", [0, 1])
+def test_the_tiles_of_a_chunk_of_lines_fetch_all_of_the_panels_behind_the_first(halo):
+    native = harness.RUNNABLE[0]
+    case = convolution((1, 32, 24, 24), (64, 32, 1, 1))
+    facts = replace(native.facts, level2_bytes=case.arrays[0].nbytes)  # chunks are half of that
+    far = replace(native, facts=facts, run_bytes=1 << 30)
+    node, (choice, *_) = choices(case, conv, far)
+    panels, node = -(-64 // (choice.tiling.vectors * choice.block)), laid_out(node, choice, 0, halo)
+    lines, memory = harness.fetched_lines(node, choice, case.arrays, far, parts=panels)
+    assert {*behind_the_first(memory["input"][1], choice, 32)} <= lines
+
+
 @TARGETS
 def test_one_pixel_reads_weights_that_are_far_from_several_places(target):
     far = replace(target, run_bytes=2 * target.facts.level2_bytes)

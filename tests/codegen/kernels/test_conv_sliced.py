@@ -21,7 +21,9 @@ from support.guarded import guarded
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import conv, conv_sliced
+from onnxc.facts import Facts
 from onnxc.ir.expr import apply, input_
+from onnxc.target import LEVELS
 
 
 @pytest.fixture(autouse=True)
@@ -124,3 +126,16 @@ def test_sums_stay_in_registers(target):
     node, (choice, *_) = choices(convolution((1, 256, 14, 14), (128, 256, 1, 1)), conv_sliced, target)
     (step,) = conv_sliced.emit(laid_out(node, choice), choice, target).steps
     assert not spills(step.text, target)
+
+
+@pytest.mark.parametrize(
+    "channels, outputs, side, sliced",
+    [(2048, 256, 11, True), (1280, 320, 14, True), (768, 768, 32, False), (512, 512, 28, False)],
+)
+def test_slices_are_for_images_that_the_cache_does_not_hold_and_results_that_it_does(
+    channels, outputs, side, sliced
+):
+    target = replace(LEVELS["x86-64-v4"], facts=Facts(level2_bytes=2 << 20, level1_bytes=48 << 10))
+    node = convolution((1, channels, side, side), (outputs, channels, 1, 1)).node()
+    whole, slices = (min(c.time for c in choices_of(k, node, target)) for k in (conv, conv_sliced))
+    assert (slices < whole) == sliced
