@@ -164,10 +164,11 @@ def _moving(node: Node[Fused], members: dict[str, Member], target: Target, rows:
     moved = sum(_bytes_between(members))
     if expanded is not None:
         moved += bands * _shared(_window(members)) * expanded.blocks * dims.typical(expanded.row)
-    again = (bands - 1) * costs.constant_bytes(node)
+    constants = costs.constant_bytes(node)
+    again, around = (bands - 1) * constants, held + constants
     moved += bands * _copied_again(members.get("expand"))
-    inside = costs.move(target, 2 * moved + again, held) + costs.waited(target, again, held)
-    return costs.traffic(target, node) + inside
+    inside = costs.move(target, 2 * moved, held) + costs.move(target, again, around)
+    return costs.traffic(target, node) + inside + costs.waited(target, again, around)
 
 
 def _copied_again(first: Member | None) -> int:
