@@ -180,6 +180,10 @@ def estimate(
     if not isinstance(product.n.size, int):  # half of an edge is wasted on average
         panels = [(tiling.vectors, n / width + 0.5)]
     inside, calls, steps = 0.0, 0.0, -(-depth // tiling.dot)
+    together = 1.0  # panels that are read before one is again
+    if tiling.order == "rows":
+        together = sum(count for _, count in panels)
+        together = together if tiling.group == ALL else min(together, tiling.group)
     dot = _dot(product, target) if tiling.dot > 1 else None
     found, sizes = Estimate(), itemsizes(product, tiling.stored)
     for height, rows in mk.height_counts(m, tiling.rows).items():
@@ -190,7 +194,7 @@ def estimate(
                 calls += rows * count * costs.cycles(target, costs.TILE)
                 if m > tiling.rows:
                     panel = depth * vectors * tiling.lanes * sizes[B]
-                    found += costs.again(target, panel, panel) * (rows * count)
+                    found += costs.again(target, panel, panel * together) * (rows * count)
     block = (near or depth) * min(m, tiling.block * tiling.rows) * sizes[A]  # of A, which each panel reads
     found += costs.again(target, m * depth * sizes[A], block) * max(0, sum(count for _, count in panels) - 1)
     found += Estimate(compute=inside, overhead=calls)

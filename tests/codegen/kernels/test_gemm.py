@@ -152,6 +152,17 @@ def test_every_tiling_is_right(target, order, vectors):
             case.check(target, Choice(Estimate(), small, packed=(1,), kernel=gemm))
 
 
+def test_panels_that_a_row_goes_through_come_from_where_all_of_them_lie():
+    case, target = Case("mk,kn->mn", matrix(512, 784, 128)), LEVELS["x86-64-v4"]
+    product = contraction.product_of(case.node)
+    first = replace(next(iter(gemm.tilings(product, target))), order="rows")
+
+    def memory(group):
+        return gemm.estimate(case.node, product, replace(first, group=group), target).memory
+
+    assert memory(1) < memory(8) <= memory(gemm.ALL)
+
+
 @RUNNABLE
 @pytest.mark.parametrize("symbolic", ["m", ""])
 @pytest.mark.parametrize("terms, order", [(20, "rows"), (700, "panels")])
