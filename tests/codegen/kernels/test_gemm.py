@@ -546,7 +546,7 @@ def test_every_line_behind_the_first_group_is_fetched_while_rows_go_through_grou
 
 def test_weights_that_are_far_come_a_panel_after_the_other():
     """While rows that go through all panels would wait for the first of them, and then for nothing."""
-    case = Case("mk,kn->mn", matrix(196, 192, 512))
+    case = Case("mk,kn->mn", matrix(1000, 96, 512))
     orders = [case.choice(replace(BEST, run_bytes=n)).tiling.order for n in (0, 1 << 30)]
     assert orders == ["rows", "panels"]
 
