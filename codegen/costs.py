@@ -97,6 +97,7 @@ FAR = 2500.0  # bytes at the third-level cache's rate: as long as these take, th
 FARTHER = 350.0  # nanoseconds: how much longer that takes from memory
 AHEAD = 4096  # bytes: no more is fetched ahead than a page
 FIRST = 0.25  # of that wait, for each computed operand: several come at a time
+SUMMED = 0.6  # of the time that sums take to a result and back, which products do not hide
 OTHERS = 6.0  # bytes a nanosecond that other cores bring into the last-level cache, which is theirs too
 CODE = 3.0  # times as long as bytes of a copy take those of code that was not used for long
 CODE_BYTES = 8  # that a line of a kernel's text becomes

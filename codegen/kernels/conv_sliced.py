@@ -32,7 +32,6 @@ from .conv import dense_images, is_plain, pack, plan_of
 __all__ = ["candidates", "emit", "pack"]
 
 PART = 0.25  # of the second-level cache, which a slice of an image takes
-WAITED = 0.6  # of the time that sums take to the result and back, which nothing hides
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
@@ -59,11 +58,11 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
 
 
 def _summed(node: Node[Conv], target: Target, x: Image, slices: int) -> Estimate:
-    """Sums read from the result and written there by each slice but the first, which reads a part of the
-    image before."""
+    """To read sums from the result and write them there, for each slice but the first; between two times a
+    slice of the image is read."""
     out = dims.typical(node.outputs[0].tensor.nbytes)
     moved = costs.move(target, 2 * out * (slices - 1), out + dims.typical(x.image) / slices)
-    return Estimate(overhead=WAITED * moved.memory)
+    return Estimate(overhead=costs.SUMMED * moved.memory)
 
 
 def _blocks(x: Image, target: Target) -> int:
