@@ -185,13 +185,18 @@ class Matrices(Gemm):
             temporaries.append(self.panel_rows * self.columns * self.sizes[B])
         if self.copied:
             steps.append(self.copying_step(len(temporaries)))
-            temporaries.append(self.rows_of_a * self.row_bytes)
+            temporaries.append(self.copied_bytes)
         return Code((*steps, self.product_step()), tuple(temporaries), tuple(self.extra))
 
     @property
     def rows_of_a(self) -> Dimension:
         """Rows of all matrices A together."""
         return dims.product(axis.size for axis in (*self.outer_of_a, self.product.m))
+
+    @property
+    def copied_bytes(self) -> Dimension:
+        """Of A's rows, where a step copies them."""
+        return self.rows_of_a * self.row_bytes
 
     @property
     def outer_of_a(self) -> list:
@@ -274,12 +279,13 @@ class Matrices(Gemm):
         f: KernelFunction,
         ranges: list[tuple[str, str, str, str]],
         body: Callable[[str, str, str], None],
+        told: bool = True,
     ) -> None:
         """body(height, row, number) for the tiles of a block, whose registers are told their rows where these
-        differ."""
+        differ; not `told`: tiles may have more rows than their height."""
         for height, skipped, start, stop in ranges:
             with f.when(f.compare("slt", start, stop)):
-                if len(ranges) > 1:
+                if told and len(ranges) > 1:
                     matrix.set_rows(f, self.unit, height)
                 with f.loop(start, stop) as loop:
                     body(height, f.add(f.mul(loop.index, height), skipped), loop.index)

@@ -36,6 +36,7 @@ from . import gemm
 from .gemm_matrix import Matrices
 
 MOST_ROWS = 640  # of a block, which splits its panels anew
+NEAR = 0.75  # of the first-level cache, for a run of steps
 WAITING = 8  # panels of a part whose sums wait
 FEW = 80  # rows for which vectors are as fast, where the run tells how many there are
 FEW_STORED = 28  # the same where they read what is stored in few bits
@@ -49,10 +50,12 @@ ROWS = -1  # among the places of operands: A's rows as they are
 
 @dataclass(frozen=True)
 class Tiling(gemm.Tiling):
-    """That of `gemm`; `steps` of k are multiplied at a time. `form`: how panels are stored, where not as
-    float32. `halves`: whether two parts of a number are enough (`Contract.halves`)."""
+    """That of `gemm`; `steps` of k are multiplied at a time, in runs of `run` by each tile. `form`: how
+    panels are stored, where not as float32. `halves`: whether two parts of a number are enough
+    (`Contract.halves`)."""
 
     steps: int = field(kw_only=True)
+    run: int = field(kw_only=True)
     form: Form | None = field(kw_only=True, default=None)
     halves: bool = field(kw_only=True, default=False)
 
@@ -97,7 +100,16 @@ def _tiling(product: Product, form: Form | None, halves: bool, unit: Matrix, tar
     if at_a_time < steps:
         group = -(-panels // -(-panels // max(group, WAITING)))
     where = ("panels", block, group, "constant", unit.depth)
-    return Tiling(rows, vectors, unit.columns, *where, steps=at_a_time, form=form, halves=halves)
+    run = _run(at_a_time, rows, width, parts, target) if tiles > 1 else at_a_time
+    return Tiling(rows, vectors, unit.columns, *where, steps=at_a_time, run=run, form=form, halves=halves)
+
+
+def _run(steps: int, rows: int, width: int, parts: Parts, target: Target) -> int:
+    """So many of the steps that the first-level cache holds what they multiply of a panel while the rows of
+    tile after tile, and their sums, pass through; two at least, since sums are loaded and stored for each
+    run."""
+    room = NEAR * target.facts.level1_bytes - 4 * rows * width
+    return min(steps, max(2, int(room / ((rows + width) * parts.count * matrix.STEP_BYTES))))
 
 
 def unit_of(product: Product, target: Target) -> Matrix | None:
@@ -136,14 +148,15 @@ def estimate(node: Node, product: Product, tiling: Tiling, unit: Matrix, target:
     tiles = -(-m // tiling.rows)
     blocks, times = -(-tiles // tiling.block), -(-steps // tiling.steps)
     each = steps * _step(target, unit, tiling.parts, m / tiles, tiling.vectors)
-    each += costs.matrix_ends(target, unit, m / tiles, tiling.vectors) * times
+    each += costs.matrix_ends(target, unit, m / tiles, tiling.vectors) * -(-steps // tiling.run)
     found = Estimate(compute=each * tiles * panels) + costs.overhead(target, costs.TILE * tiles * panels)
     columns, nbytes = round(panels * tiling.vectors * unit.columns), tiling.parts.bytes * depth
     found += _splitting(product, tiling.parts, columns, target) * blocks
     if tiling.form is not None:
         found += costs.compute(target, blocks * costs.DECODED * depth * columns / target.lanes("float32"))
     found += costs.again(target, m * nbytes, m * nbytes / blocks / times) * panels
-    found += costs.again(target, columns * nbytes, columns * nbytes / panels / times) * tiles
+    run = (tiling.vectors * unit.columns + tiling.rows) * tiling.parts.count * matrix.STEP_BYTES * tiling.run
+    found += costs.again(target, columns * nbytes, run) * tiles
     if times > 1:
         found += costs.move(target, m * nbytes) * max(0.0, panels / tiling.group - 1)
     found += costs.stored(target, columns * depth * 4 if tiling.form is None else tiling.form.panel_bytes(n))
@@ -202,8 +215,19 @@ class _Thirds(Matrices):
         return dims.number(self.depth)
 
     @property
+    def step_bytes(self) -> int:
+        """Of a row's parts in a step of k."""
+        return self.tiling.parts.count * matrix.STEP_BYTES
+
+    @property
     def row_bytes(self) -> int:
-        return self.tiling.parts.bytes * self.whole
+        """An odd number of lines: rows that tiles read side by side lie in all sets of a cache."""
+        return self.step_bytes * (self.whole // self.unit.depth) | matrix.LINE
+
+    @property
+    def copied_bytes(self) -> dims.Dimension:
+        """With a row behind the last, since tiles that are a row lower than the first read one more."""
+        return super().copied_bytes + self.row_bytes
 
     def panel_bytes(self) -> int:
         form = self.tiling.form
@@ -305,7 +329,7 @@ class _Thirds(Matrices):
     @property
     def parts_at(self) -> int:
         """Where the thirds of a panel lie in scratch memory, behind the sums of tiles."""
-        waiting = self.tiling.block * self.tiling.group if len(self.blocks_of_depth) > 1 else 1
+        waiting = self.tiling.block * (self.tiling.group if len(self.blocks_of_depth) > 1 else 1)
         return waiting * self.sums_bytes
 
     @property
@@ -325,14 +349,13 @@ class _Thirds(Matrices):
                 self.emit_tile(k, f"{ENTRY}.{name}.few", self.tile(height, vectors), columns)
             if self.few and not epilogues.in_registers(self.body):
                 self.emit_done(k, f"{ENTRY}.{name}.few", self.tile(1, vectors), columns)
-            parameters = ["ptr %stored", "ptr %parts", "ptr %numbers", "i64 %steps"]
-            with k.function(f"{ENTRY}.{name}.split", parameters) as f:
-                panel = "%stored"
-                if self.tiling.form is not None:
-                    panel = "%numbers"
-                    self.decode(f, vectors, panel)
+            if self.tiling.form is not None:
+                with k.function(f"{ENTRY}.{name}.decode", ["ptr %stored", "ptr %numbers"]) as f:
+                    self.decode(f, vectors, "%numbers")
+                    f.statement("ret void")
+            with k.function(f"{ENTRY}.{name}.split", ["ptr %panel", "ptr %parts", "i64 %steps"]) as f:
                 tile, t = MatrixTile(self.unit, vectors), self.tiling
-                thirds.split_panel(f, t.parts, tile, t.lanes, "%steps", panel, "%parts")
+                thirds.split_panel(f, t.parts, tile, t.lanes, "%steps", "%panel", "%parts")
                 f.statement("ret void")
 
     def sums(
@@ -400,8 +423,7 @@ class _Thirds(Matrices):
     def emit_many(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
         """Some steps of k in turn: panels in turn, each split and multiplied by all rows."""
         ranges = list(self.ranges(f, block))
-        if len(ranges) == 1:
-            matrix.set_rows(f, self.unit, ranges[0][0])
+        matrix.set_rows(f, self.unit, f.minimum(ranges[0][0], matrix.HIGH * self.unit.rows))
         for first, steps in self.blocks_of_depth:
             self.emit_steps(f, places, block, group, ranges, first, steps)
 
@@ -416,36 +438,52 @@ class _Thirds(Matrices):
         steps: int,
     ) -> None:
         parts, numbers = (f.offset("%scratch", at) for at in (self.parts_at, self.numbers_at))
-        last, several = first + steps == self.whole // self.unit.depth, len(self.blocks_of_depth) > 1
-        down, forward = self.step_of(self.product.m, A), first * self.tiling.parts.count * matrix.STEP_BYTES
+        several = len(self.blocks_of_depth) > 1
+        down = self.step_of(self.product.m, A)
 
         def panel(name: str, number: str, columns: str) -> None:
             stored = self.tile_places(f, places, "0", number)[B]
-            width = self.width if name == "tile" else self.versions[-1][1] * self.tiling.lanes
-            at = f.offset(stored, 4 * first * self.unit.depth * width)
-            f.run(f"@{ENTRY}.{name}.split", f"ptr {at}", f"ptr {parts}", f"ptr {numbers}", f"i64 {steps}")
-            following = f.offset(at, self.panel_bytes())
+            wide = stored
+            if self.tiling.form is not None:
+                wide = numbers
+                f.run(f"@{ENTRY}.{name}.decode", f"ptr {stored}", f"ptr {numbers}")
+            width = 4 * self.unit.depth * self.columns_of(name)  # bytes of a step of the panel in float32
+            following = f.offset(stored, first * width + self.panel_bytes())
+            with f.loop(0, steps, self.tiling.run) as loop:
+                begun, count = f.add(loop.index, first), f.minimum(f.sub(steps, loop.index), self.tiling.run)
+                source = f.offset(wide, f.mul(begun, width))
+                f.run(f"@{ENTRY}.{name}.split", f"ptr {source}", f"ptr {parts}", f"i64 {count}")
+                forward = f.mul(begun, self.step_bytes)
+                is_last = f.compare("eq", f.add(begun, count), self.whole // self.unit.depth)
 
-            def tile(height: str, row: str, index: str) -> None:
-                found = self.tile_places(f, places, row, number)
-                here = f.sub(index, f.mul(block, self.tiling.block))
-                sums: str = "%scratch"
-                if several:
-                    waiting = f.mul(f.sub(number, f.mul(group, self.tiling.group)), self.tiling.block)
-                    sums = f.offset(sums, f.mul(f.add(waiting, here), self.sums_bytes))
-                share = steps * self.bytes_ahead(self.tiling.vectors)
-                ahead = f.offset(following, f.mul(here, share)) if self.fetched else "null"
-                pointers = [f.offset(found[A], forward), parts, sums]
-                arguments = [*(f"ptr {x}" for x in pointers), f"i64 {first}", f"i64 {steps}", f"ptr {ahead}"]
-                self.call_matrix_tile(f, name, height, ", ".join(arguments))
-                if last:
-                    rows = f.offset(places[ROWS], f.mul(row, f.size(down)))
-                    wide = stored if self.tiling.form is None else numbers
-                    pointers = [rows, *found[B + 1 :], sums, wide]
-                    words = [*(f.size(word) for word in self.words), columns, height]
-                    arguments = [*(f"ptr {x}" for x in pointers), *(f"i64 {x}" for x in words)]
-                    f.statement(f"call void @{ENTRY}.{name}.end({', '.join(arguments)})")
+                def tile(height: str, row: str, index: str) -> None:
+                    found = self.tile_places(f, places, row, number)
+                    waiting = here = f.sub(index, f.mul(block, self.tiling.block))
+                    if several:
+                        before = f.mul(f.sub(number, f.mul(group, self.tiling.group)), self.tiling.block)
+                        waiting = f.add(before, here)
+                    sums = f.offset("%scratch", f.mul(waiting, self.sums_bytes))
+                    ahead = "null"
+                    if self.fetched:
+                        share = f.add(f.mul(here, steps), loop.index)
+                        share = f.mul(share, self.bytes_ahead(self.tiling.vectors))
+                        ahead = f.offset(following, share)
+                    pointers = [f.offset(found[A], forward), parts, sums]
+                    arguments = [*(f"ptr {x}" for x in pointers), f"i64 {begun}", f"i64 {count}"]
+                    self.call_matrix_tile(f, name, height, ", ".join([*arguments, f"ptr {ahead}"]))
+                    if first + steps < self.whole // self.unit.depth:
+                        return
+                    with f.when(is_last):
+                        rows = f.offset(places[ROWS], f.mul(row, f.size(down)))
+                        pointers = [rows, *found[B + 1 :], sums, wide]
+                        words = [*(f.size(word) for word in self.words), columns, height]
+                        arguments = [*(f"ptr {x}" for x in pointers), *(f"i64 {x}" for x in words)]
+                        f.statement(f"call void @{ENTRY}.{name}.end({', '.join(arguments)})")
 
-            self.for_matrix_tiles(f, ranges, tile)
+                self.for_matrix_tiles(f, ranges, tile, False)
 
         self.for_panels(f, group, panel)
+
+    def columns_of(self, name: str) -> int:
+        """Of a panel of a kind."""
+        return {kind: vectors for kind, vectors, _ in self.versions}[name] * self.tiling.lanes

@@ -108,6 +108,32 @@ def test_sums_that_wait_while_panels_are_multiplied_by_some_steps(rows, columns,
         np.testing.assert_array_equal(whole, pieces)
 
 
+@pytest.mark.parametrize("run_of", [1, 2, 3])
+@pytest.mark.parametrize("rows,columns,depth", [(33, 40, 200), (50, 33, 96), (97, 64, 300)], ids=str)
+def test_sums_that_wait_between_runs_of_steps_by_tiles_of_two_heights(rows, columns, depth, run_of):
+    a, b = (
+        kinds(rows, depth, 11)[:, ::-1].copy(),
+        np.random.default_rng(12).random((depth, columns), np.float32),
+    )
+    a[rows - 1, 1] = np.inf
+    node = contract("mk,kn->mn", a.shape, b)
+    whole, runs = run(node, a, b, run=99), run(node, a, b, run=run_of)
+    if whole is not None:
+        np.testing.assert_array_equal(whole, runs)
+
+
+def test_a_run_of_steps_leaves_the_first_level_cache_to_the_rows_of_tile_after_tile():
+    b = np.zeros((768, 768), np.float32)
+    near = TARGET.facts.level1_bytes
+    for halves in (False, True):
+        (choice,) = choices_of(gemm_thirds, contract("mk,kn->mn", (197, 768), b, halves=halves), TARGET)
+        tiling = choice.tiling
+        step = (tiling.rows + tiling.vectors * tiling.lanes) * tiling.parts.count * 64
+        assert tiling.run > 1 and tiling.run * step + 4096 <= near
+    (alone,) = choices_of(gemm_thirds, contract("mk,kn->mn", (32, 768), b), TARGET)
+    assert alone.tiling.run == alone.tiling.steps
+
+
 @pytest.mark.parametrize("stored", [False, True], ids=["float32", "stored"])
 def test_rows_that_only_the_run_counts(stored):
     weights = blocks_of(4, 32, 96, 32, "each")
