@@ -4,8 +4,9 @@ A step of its own splits A's rows; a panel of B, float32 or what is stored in it
 memory by whoever multiplies it, which many rows share. Where both leave the second-level cache, sums wait in
 scratch memory while all panels of a part are multiplied by some steps of k, then by the next. Six products of
 thirds make one, whose sums lose no more than a chain of multiply-adds may, or three of two parts if factors
-stand for float16 numbers. Parts of what is not finite, or nearly too great, are no numbers: tiles with sums
-that are not finite are added up again on vectors.
+stand for float16 numbers, or of a row's thirds and codes of few bits, whose sums are scaled block by block.
+Parts of what is not finite, or nearly too great, are no numbers: tiles with sums that are not finite are
+added up again on vectors.
 """
 
 from __future__ import annotations
@@ -60,9 +61,15 @@ class Tiling(gemm.Tiling):
     halves: bool = field(kw_only=True, default=False)
 
     @property
+    def codes(self) -> int:
+        """Steps of k whose sums of codes are scaled together: of a block, or of a run where that is shorter;
+        0 where numbers are split, what is stored decoded before."""
+        return min(self.run, self.form.block // self.dot) if self.form and self.parts.beside == 1 else 0
+
+    @property
     def parts(self) -> Parts:
         """What numbers are split into."""
-        return thirds.TWO if self.halves else thirds.THIRDS
+        return _parts(self.form, self.halves, self.dot)
 
     @property
     def few(self) -> int:
@@ -91,7 +98,7 @@ def _tiling(product: Product, form: Form | None, halves: bool, unit: Matrix, tar
     rows, width = min(m, rows) if known else rows, vectors * unit.columns
     tiles, panels, steps = -(-m // rows), -(-n // width), -(-depth // unit.depth)
     block = -(-tiles // -(-m // MOST_ROWS)) if known else MOST_ROWS // rows
-    parts = thirds.TWO if halves else thirds.THIRDS
+    parts = _parts(form, halves, unit.depth)
     step_bytes = (min(m, block * rows) + width) * parts.count * matrix.STEP_BYTES
     fitting = max(1, target.facts.level2_bytes // 2 // step_bytes)
     at_a_time = steps if form is not None else -(-steps // -(-steps // fitting))
@@ -101,7 +108,24 @@ def _tiling(product: Product, form: Form | None, halves: bool, unit: Matrix, tar
         group = -(-panels // -(-panels // max(group, WAITING)))
     where = ("panels", block, group, "constant", unit.depth)
     run = _run(at_a_time, rows, width, parts, target) if tiles > 1 else at_a_time
+    if form is not None and parts.beside == 1:
+        run = _whole_blocks(run, form.block // unit.depth)
     return Tiling(rows, vectors, unit.columns, *where, steps=at_a_time, run=run, form=form, halves=halves)
+
+
+def _parts(form: Form | None, halves: bool, depth: int) -> Parts:
+    """What numbers are split into; codes that are bfloat16s are not, in blocks of whole steps of so many."""
+    codes = form if form is not None and stored_panel.is_exact_in_bfloat16(form) else None
+    if codes is not None and codes.block % depth == codes.depth % depth == 0:
+        return thirds.CODES_TWO if halves else thirds.CODES
+    return thirds.TWO if halves else thirds.THIRDS
+
+
+def _whole_blocks(run: int, together: int) -> int:
+    """Steps of the longest run that is some blocks of `together` steps, or goes into one."""
+    if run >= together:
+        return run // together * together
+    return max(steps for steps in range(1, run + 1) if together % steps == 0)
 
 
 def _run(steps: int, rows: int, width: int, parts: Parts, target: Target) -> int:
@@ -109,7 +133,7 @@ def _run(steps: int, rows: int, width: int, parts: Parts, target: Target) -> int
     tile after tile, and their sums, pass through; two at least, since sums are loaded and stored for each
     run."""
     room = NEAR * target.facts.level1_bytes - 4 * rows * width
-    return min(steps, max(2, int(room / ((rows + width) * parts.count * matrix.STEP_BYTES))))
+    return min(steps, max(2, int(room / ((rows * parts.count + width * parts.beside) * matrix.STEP_BYTES))))
 
 
 def unit_of(product: Product, target: Target) -> Matrix | None:
@@ -148,15 +172,17 @@ def estimate(node: Node, product: Product, tiling: Tiling, unit: Matrix, target:
     tiles = -(-m // tiling.rows)
     blocks, times = -(-tiles // tiling.block), -(-steps // tiling.steps)
     each = steps * _step(target, unit, tiling.parts, m / tiles, tiling.vectors)
-    each += costs.matrix_ends(target, unit, m / tiles, tiling.vectors) * -(-steps // tiling.run)
+    ends = 2 * -(-steps // tiling.codes) if tiling.codes else -(-steps // tiling.run)
+    each += costs.matrix_ends(target, unit, m / tiles, tiling.vectors) * ends
     found = Estimate(compute=each * tiles * panels) + costs.overhead(target, costs.TILE * tiles * panels)
     columns, nbytes = round(panels * tiling.vectors * unit.columns), tiling.parts.bytes * depth
     found += _splitting(product, tiling.parts, columns, target) * blocks
-    if tiling.form is not None:
+    if tiling.form is not None and not tiling.codes:
         found += costs.compute(target, blocks * costs.DECODED * depth * columns / target.lanes("float32"))
     found += costs.again(target, m * nbytes, m * nbytes / blocks / times) * panels
-    run = (tiling.vectors * unit.columns + tiling.rows) * tiling.parts.count * matrix.STEP_BYTES * tiling.run
-    found += costs.again(target, columns * nbytes, run) * tiles
+    width, parts = tiling.vectors * unit.columns, tiling.parts
+    run = (tiling.rows * parts.count + width * parts.beside) * matrix.STEP_BYTES * tiling.run
+    found += costs.again(target, columns * depth * 2 * parts.beside, run) * tiles
     if times > 1:
         found += costs.move(target, m * nbytes) * max(0.0, panels / tiling.group - 1)
     found += costs.stored(target, columns * depth * 4 if tiling.form is None else tiling.form.panel_bytes(n))
@@ -265,6 +291,9 @@ class _Thirds(Matrices):
     ) -> None:
         """The function of tiles of `lines` registers of rows: their sums, or these and what was there."""
         tile = MatrixTile(self.unit, vectors, lines)
+        if self.tiling.codes:
+            self.emit_codes_tile(text, name, tile)
+            return
         parameters = ["ptr %a", "ptr %parts", "ptr %sums", "i64 %first", "i64 %steps", "ptr %ahead"]
         with text.function(f"{name}.{lines}", parameters, attributes="nounwind noinline") as f:
             below = self.unit.rows
@@ -278,6 +307,39 @@ class _Thirds(Matrices):
             rows = [f.offset("%a", i * below * self.row_bytes) for i in range(lines)]
             thirds.multiply_add(f, self.tiling.parts, tile, rows, self.row_bytes, "%parts", "%steps", ahead)
             matrix.store(f, tile, sums, tile.line)
+            f.statement("ret void")
+
+    def emit_codes_tile(self, text: Text, name: str, tile: MatrixTile) -> None:
+        """The same over codes: sums of some steps, in %near, are added to %sums by the scales in %panel."""
+        form, together = offered(self.tiling.form, self.node), self.tiling.codes
+        pointers = ["%a", "%parts", "%sums", "%panel", "%near"]
+        parameters = [*(f"ptr {x}" for x in pointers), "i64 %first", "i64 %steps", "i64 %rows", "ptr %ahead"]
+        below, width = self.unit.rows, tile.vectors * self.tiling.lanes
+        with text.function(f"{name}.{tile.high}", parameters, attributes="nounwind noinline") as f:
+            v = Vectors(f, "float32", self.tiling.lanes)
+            with f.when(f.compare("eq", "%first", 0, "i64")), f.loop(0, f.mul("%rows", tile.vectors)) as loop:
+                f.store(v.type, "zeroinitializer", f.offset("%sums", f.mul(loop.index, 4 * v.lanes)), 64)
+            share = self.bytes_ahead(tile.vectors)
+            with f.loop(0, "%steps", together) as steps:
+                matrix.clear(f, tile)
+                forward = f.offset("%a", f.mul(steps.index, self.step_bytes))
+                rows = [f.offset(forward, i * below * self.row_bytes) for i in range(tile.high)]
+                parts = f.offset("%parts", f.mul(steps.index, self.tiling.parts.beside * tile.panel_step))
+                ahead = Ahead(f.offset("%ahead", f.mul(steps.index, share)), share) if self.fetched else None
+                thirds.multiply_add(f, self.tiling.parts, tile, rows, self.row_bytes, parts, together, ahead)
+                places = [f.offset("%near", i * below * tile.line) for i in range(tile.high)]
+                matrix.store(f, tile, places, tile.line)
+                block = f.divide(f.mul(f.add("%first", steps.index), self.unit.depth), form.block)[0]
+                scales = f.offset("%panel", f.mul(block, form.block_bytes(width)))
+                by = [f.load(v.type, f.offset(scales, 4 * j * v.lanes)) for j in range(tile.vectors)]
+                with f.loop(0, "%rows") as row:
+                    line = f.mul(row.index, tile.line)
+                    for j, scale in enumerate(by):
+                        here, there = (
+                            f.offset(f.offset(p, line), 4 * j * v.lanes) for p in ("%near", "%sums")
+                        )
+                        added = v.fma(f.load(v.type, here, 64), scale, f.load(v.type, there, 64))
+                        f.store(v.type, added, there, 64)
             f.statement("ret void")
 
     def ending(self) -> list[str]:
@@ -319,8 +381,11 @@ class _Thirds(Matrices):
             row = f.offset("%a", f.mul(loop.index, self.word(self.step_of(self.product.m, A))))
             rows = mk.strided_rows(f, row, 0, 1, step)
             chains = mk.chains_for(self.target, 1, self.tiling.vectors)
-            depth = dims.number(self.product.depth)
-            sums = mk.multiply_add(f, tile, tile.zeros(), rows, Panel("%panel"), depth, chains=chains)
+            depth, form = dims.number(self.product.depth), self.tiling.form
+            if form is not None and self.tiling.codes:
+                sums = stored_panel.multiply_add_decoded(f, tile, rows, "%panel", form, chains)
+            else:
+                sums = mk.multiply_add(f, tile, tile.zeros(), rows, Panel("%panel"), depth, chains=chains)
             place = Place(f.offset(raw.pointer, f.mul(raw.row, loop.index)), raw.dtype, raw.row)
             epilogues.finish_in_registers(f, tile, sums, Epilogue(None, {}), place, None)
 
@@ -333,12 +398,18 @@ class _Thirds(Matrices):
         return waiting * self.sums_bytes
 
     @property
+    def near_at(self) -> int:
+        """Where the sums of some steps of codes do, behind them."""
+        return self.parts_at + self.tiling.run * self.unit.depth * self.width * 2 * self.tiling.parts.beside
+
+    @property
     def numbers_at(self) -> int:
         """Where those of a panel that is decoded do."""
-        return self.parts_at + self.tiling.steps * self.unit.depth * self.width * self.tiling.parts.bytes
+        return self.parts_at + self.tiling.steps * self.unit.depth * self.width * 2 * self.tiling.parts.beside
 
     def product_step(self) -> Step:
-        decoded = 4 * self.whole * self.width if self.tiling.form is not None else 0
+        decoded = 4 * self.whole * self.width if self.tiling.form is not None and not self.tiling.codes else 0
+        decoded += self.sums_bytes if self.tiling.codes else 0
         return replace(super().product_step(), scratch=self.numbers_at + decoded)
 
     def emit_functions(self, k: KernelText) -> None:
@@ -349,6 +420,12 @@ class _Thirds(Matrices):
                 self.emit_tile(k, f"{ENTRY}.{name}.few", self.tile(height, vectors), columns)
             if self.few and not epilogues.in_registers(self.body):
                 self.emit_done(k, f"{ENTRY}.{name}.few", self.tile(1, vectors), columns)
+            if self.tiling.form is not None and self.tiling.codes:
+                parameters = ["ptr %panel", "ptr %parts", "i64 %first", "i64 %steps"]
+                with k.function(f"{ENTRY}.{name}.split", parameters) as f:
+                    self.pairs(f, vectors)
+                    f.statement("ret void")
+                continue
             if self.tiling.form is not None:
                 with k.function(f"{ENTRY}.{name}.decode", ["ptr %stored", "ptr %numbers"]) as f:
                     self.decode(f, vectors, "%numbers")
@@ -385,6 +462,15 @@ class _Thirds(Matrices):
             f.store(
                 f"<{lanes} x float>", "zeroinitializer", f.offset(panel, f.mul(loop.index, 4 * lanes)), 64
             )
+
+    def pairs(self, f: Function, vectors: int) -> None:
+        """The codes of a run of steps as bfloat16s, block by block."""
+        form, depth, together = offered(self.tiling.form, self.node), self.unit.depth, self.tiling.codes
+        with f.loop(0, "%steps", together) as loop:
+            row = f.mul(f.add("%first", loop.index), depth)
+            out = f.offset("%parts", f.mul(loop.index, 2 * depth * vectors * self.tiling.lanes))
+            rows = str(together * depth)
+            stored_panel.decode_pairs(f, form, vectors, self.tiling.lanes, "%panel", row, rows, out)
 
     def places(self, f: KernelFunction, index: str) -> dict[int, str]:
         return {**super().places(f, index), ROWS: gemm.Gemm.places(self, f, index)[A]}
@@ -444,15 +530,19 @@ class _Thirds(Matrices):
         def panel(name: str, number: str, columns: str) -> None:
             stored = self.tile_places(f, places, "0", number)[B]
             wide = stored
-            if self.tiling.form is not None:
+            if self.tiling.form is not None and not self.tiling.codes:
                 wide = numbers
                 f.run(f"@{ENTRY}.{name}.decode", f"ptr {stored}", f"ptr {numbers}")
             width = 4 * self.unit.depth * self.columns_of(name)  # bytes of a step of the panel in float32
-            following = f.offset(stored, first * width + self.panel_bytes())
+            following = f.offset(stored, (0 if self.tiling.form else first * width) + self.panel_bytes())
             with f.loop(0, steps, self.tiling.run) as loop:
                 begun, count = f.add(loop.index, first), f.minimum(f.sub(steps, loop.index), self.tiling.run)
-                source = f.offset(wide, f.mul(begun, width))
-                f.run(f"@{ENTRY}.{name}.split", f"ptr {source}", f"ptr {parts}", f"i64 {count}")
+                if self.tiling.codes:
+                    steps_of = (f"i64 {begun}", f"i64 {count}")
+                    f.run(f"@{ENTRY}.{name}.split", f"ptr {stored}", f"ptr {parts}", *steps_of)
+                else:
+                    source = f.offset(wide, f.mul(begun, width))
+                    f.run(f"@{ENTRY}.{name}.split", f"ptr {source}", f"ptr {parts}", f"i64 {count}")
                 forward = f.mul(begun, self.step_bytes)
                 is_last = f.compare("eq", f.add(begun, count), self.whole // self.unit.depth)
 
@@ -469,7 +559,11 @@ class _Thirds(Matrices):
                         share = f.mul(share, self.bytes_ahead(self.tiling.vectors))
                         ahead = f.offset(following, share)
                     pointers = [f.offset(found[A], forward), parts, sums]
-                    arguments = [*(f"ptr {x}" for x in pointers), f"i64 {begun}", f"i64 {count}"]
+                    numbers_of = [begun, count]
+                    if self.tiling.codes:
+                        pointers += [stored, f.offset("%scratch", self.near_at)]
+                        numbers_of += [height]
+                    arguments = [*(f"ptr {x}" for x in pointers), *(f"i64 {x}" for x in numbers_of)]
                     self.call_matrix_tile(f, name, height, ", ".join([*arguments, f"ptr {ahead}"]))
                     if first + steps < self.whole // self.unit.depth:
                         return

@@ -385,6 +385,38 @@ def decode_panel(
     _for_blocks(f, form, block)
 
 
+def is_exact_in_bfloat16(form: Form) -> bool:
+    """Whether codes less their zero points have no more than the 8 bits of a bfloat16's significand."""
+    zero = form.zero
+    whole = form.zeros == "uint8" if zero is None else zero.is_integer() and 0 <= zero < 256
+    return form.bits > 0 and not form.table and whole
+
+
+def decode_pairs(
+    f: Function, form: Form, vectors: int, lanes: int, panel: str, first: str, rows: str, out: str
+) -> None:
+    """Writes rows first..first+rows-1 of a panel, all of one block, as bfloat16s, not scaled:
+    [rows / 2][vectors][lanes][2]."""
+    reader = _Reader(f, form, vectors, lanes)
+    words = Vectors(f, "uint32", lanes)
+    line = 4 * reader.width
+    block, inside = f.divide(first, form.block)
+    at = f.offset(panel, f.mul(block, form.block_bytes(reader.width)))
+    reader.begun(at, True)
+    zeros = reader.zeros(at)
+    group_bytes = form.group_bytes(reader.width)
+    base = f.offset(reader.elements(at), f.mul(f.divide(inside, form.group)[0], group_bytes))
+    with f.loop(0, f.divide(rows, form.group)[0]) as loop:
+        loaded = reader.group(f.offset(base, f.mul(loop.index, group_bytes)), True)
+        place = f.offset(out, f.mul(loop.index, form.group // 2 * line))
+        for k in range(0, form.group, 2):
+            low, high = (reader.numbers(loaded, k + n, zeros) for n in range(2))
+            for j, (x, y) in enumerate(zip(low, high)):
+                upper = words.bit_and(reader.number.bits(y), words.constant(0xFFFF0000))
+                both = words.bit_or(words.shift_right(reader.number.bits(x), 16), upper)
+                f.store(words.type, both, f.offset(place, k // 2 * line + 4 * j * lanes), LINE)
+
+
 def _for_blocks(f: Function, form: Form, block: Callable[[int | str, int], None]) -> None:
     """block(index, rows) for every block."""
     whole, rest = divmod(form.depth, form.block)

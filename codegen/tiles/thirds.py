@@ -10,6 +10,9 @@ panels are cut off, which is faster. A third below 2^-126 counts as 0.
 Two parts, which are a float16 exactly, are enough for what stands for one (`Contract.halves`):
     x * w  →  x1*w0 + x0*w0 + x0*w1    left out is below 2^-15 |x * w|, where a float16 is within 2^-11
 
+Codes of up to 8 bits less their zero points are one bfloat16 exactly; their sums are scaled block by block:
+    x * w  →  x2*w + x1*w + x0*w       nothing is left out
+
               a step of k                                        64 bytes are
 rows          [rows][step][part][k]                              32 neighbours along k
 panels        [step][part][k / 2][vectors][columns][2]           16 columns of two neighbours along k
@@ -31,12 +34,13 @@ from .panel import LINE, Ahead
 
 @dataclass(frozen=True)
 class Parts:
-    """`count` parts of a number. `products`: those of a row's and a panel's parts that are added up, in an
-    order in which one of both is there already; `loads`: how often an operand is loaded in a step then, on
-    average of both. `row_split`, `panel_split`: instructions in whose time a vector of float32 becomes its
-    parts, which leave the first-level cache."""
+    """`count` parts of a number of a row, `beside` of one of a panel. `products`: those of a row's and a
+    panel's parts that are added up, in an order in which one of both is there already; `loads`: how often an
+    operand is loaded in a step then, on average of both. `row_split`, `panel_split`: instructions in whose
+    time a vector of float32 becomes its parts, which leave the first-level cache."""
 
     count: int
+    beside: int
     products: tuple[tuple[int, int], ...]
     loads: float
     row_split: int
@@ -44,12 +48,13 @@ class Parts:
 
     @property
     def bytes(self) -> int:
-        """Of an element of a row or a panel."""
+        """Of an element of a row."""
         return 2 * self.count
 
 
-THIRDS = Parts(3, ((2, 0), (1, 0), (1, 1), (0, 1), (0, 0), (0, 2)), 3.5, 12, 24)
-TWO = Parts(2, ((1, 0), (0, 0), (0, 1)), 2, 8, 16)
+THIRDS = Parts(3, 3, ((2, 0), (1, 0), (1, 1), (0, 1), (0, 0), (0, 2)), 3.5, 12, 24)
+TWO = Parts(2, 2, ((1, 0), (0, 0), (0, 1)), 2, 8, 16)
+CODES, CODES_TWO = Parts(3, 1, ((2, 0), (1, 0), (0, 0)), 2, 12, 4), Parts(2, 1, ((1, 0), (0, 0)), 1.5, 8, 4)
 
 
 def split_row(f: Function, parts: Parts, lanes: int, depth: int, source: str, to: str) -> None:
@@ -101,11 +106,11 @@ def split_panel(
     with f.loop(0, steps) as step, f.loop(0, tile.unit.depth // 2) as pair:
         begun = f.mul(step.index, tile.unit.depth * row)
         source = f.offset(panel, f.add(begun, f.mul(pair.index, 2 * row)))
-        begun = f.mul(step.index, parts.count * tile.panel_step)
+        begun = f.mul(step.index, parts.beside * tile.panel_step)
         to = f.offset(out, f.add(begun, f.mul(pair.index, tile.line)))
         for j in range(tile.vectors):
             left = [f.load(single.type, f.offset(source, k * row + 4 * j * lanes), 64) for k in range(2)]
-            for part in range(parts.count):
+            for part in range(parts.beside):
                 bits = [single.bits(x) for x in left]
                 cut = [words.bit_and(single_bits, upper) for single_bits in bits]
                 both = words.bit_or(words.shift_right(bits[0], 16), cut[1])
@@ -142,4 +147,4 @@ def multiply_add(
             matrix.add_products(f, tile)
             loaded = part, other
         forward = [f.offset(p, parts.count * matrix.STEP_BYTES) for p in a]
-        loop.carry(*moved, *forward, f.offset(b, parts.count * tile.panel_step))
+        loop.carry(*moved, *forward, f.offset(b, parts.beside * tile.panel_step))

@@ -187,6 +187,50 @@ def test_weights_that_stay_stored(bits, zero):
         assert (np.abs(got - sums) <= bound(70) * magnitudes).all()
 
 
+@pytest.mark.parametrize("zero", ["each", "middle"])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("depth,block", [(96, 32), (384, 64), (512, 256), (768, 768)], ids=str)
+def test_codes_are_bfloat16s_whose_sums_are_scaled_block_by_block(bits, zero, depth, block):
+    weights = blocks_of(bits, 52, depth, block, zero)
+    for rows in (33, 97):
+        a = kinds(rows, depth, 13)[:, ::-1].copy()
+        node = contract("mk,nk->mn", a.shape, weights)
+        (choice,) = choices_of(gemm_thirds, node, TARGET)
+        assert choice.tiling.parts is thirds.CODES
+        assert choice.tiling.run % choice.tiling.codes == block // 32 % choice.tiling.codes == 0
+        got = run(node, a, weights.array)
+        if got is None:
+            return
+        sums, magnitudes = exact("mk,nk->mn", a, weights.array)
+        assert (np.abs(got - sums) <= bound(depth) * magnitudes + 2.0**-120 * depth).all()
+        np.testing.assert_array_equal(got, run(node, a, weights.array, block=1, group=1))
+
+
+def test_codes_beside_what_is_not_finite_and_rows_that_stand_for_float16():
+    weights = blocks_of(4, 40, 128, 32, "each")
+    a = np.random.default_rng(14).standard_normal((50, 128)).astype(np.float16).astype(np.float32)
+    a[3, 5], a[7, 0], a[20, 8] = np.inf, np.nan, -np.inf
+    for halves, parts in ((False, thirds.CODES), (True, thirds.CODES_TWO)):
+        node = contract("mk,nk->mn", a.shape, weights, halves=halves)
+        (choice,) = choices_of(gemm_thirds, node, TARGET)
+        assert choice.tiling.parts is parts
+        got = run(node, a, weights.array)
+        if got is None:
+            return
+        with np.errstate(invalid="ignore"):
+            sums, magnitudes = exact("mk,nk->mn", a, weights.array)
+            special = ~np.isfinite(sums)
+            np.testing.assert_array_equal(got[special], sums[special].astype(np.float32))
+            assert (np.abs(got - sums) <= bound(128) * magnitudes)[~special].all()
+
+
+@pytest.mark.parametrize("block,zero", [(16, "each"), (32, "float")])
+def test_blocks_that_are_no_steps_and_zero_points_between_codes_are_decoded(block, zero):
+    weights = blocks_of(4, 40, 128, block, zero)
+    (choice,) = choices_of(gemm_thirds, contract("mk,nk->mn", (40, 128), weights), TARGET)
+    assert choice.tiling.parts is thirds.THIRDS and not choice.tiling.codes
+
+
 @pytest.mark.parametrize("stored", [False, True], ids=["float32", "stored"])
 def test_two_parts_of_what_stands_for_float16_lose_little_of_its_precision(stored):
     random = np.random.default_rng(11)
