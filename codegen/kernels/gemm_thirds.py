@@ -326,7 +326,8 @@ class _Thirds(Matrices):
                 rows = [f.offset(forward, i * below * self.row_bytes) for i in range(tile.high)]
                 parts = f.offset("%parts", f.mul(steps.index, self.tiling.parts.beside * tile.panel_step))
                 ahead = Ahead(f.offset("%ahead", f.mul(steps.index, share)), share) if self.fetched else None
-                thirds.multiply_add(f, self.tiling.parts, tile, rows, self.row_bytes, parts, together, ahead)
+                count = f.minimum(f.sub("%steps", steps.index), together)  # the last block may be shorter
+                thirds.multiply_add(f, self.tiling.parts, tile, rows, self.row_bytes, parts, count, ahead)
                 places = [f.offset("%near", i * below * tile.line) for i in range(tile.high)]
                 matrix.store(f, tile, places, tile.line)
                 block = f.divide(f.mul(f.add("%first", steps.index), self.unit.depth), form.block)[0]
@@ -420,7 +421,7 @@ class _Thirds(Matrices):
                 self.emit_tile(k, f"{ENTRY}.{name}.few", self.tile(height, vectors), columns)
             if self.few and not epilogues.in_registers(self.body):
                 self.emit_done(k, f"{ENTRY}.{name}.few", self.tile(1, vectors), columns)
-            if self.tiling.form is not None and self.tiling.codes:
+            if self.tiling.codes:
                 parameters = ["ptr %panel", "ptr %parts", "i64 %first", "i64 %steps"]
                 with k.function(f"{ENTRY}.{name}.split", parameters) as f:
                     self.pairs(f, vectors)
@@ -469,7 +470,7 @@ class _Thirds(Matrices):
         with f.loop(0, "%steps", together) as loop:
             row = f.mul(f.add("%first", loop.index), depth)
             out = f.offset("%parts", f.mul(loop.index, 2 * depth * vectors * self.tiling.lanes))
-            rows = str(together * depth)
+            rows = f.mul(f.minimum(f.sub("%steps", loop.index), together), depth)
             stored_panel.decode_pairs(f, form, vectors, self.tiling.lanes, "%panel", row, rows, out)
 
     def places(self, f: KernelFunction, index: str) -> dict[int, str]:
@@ -534,7 +535,7 @@ class _Thirds(Matrices):
                 wide = numbers
                 f.run(f"@{ENTRY}.{name}.decode", f"ptr {stored}", f"ptr {numbers}")
             width = 4 * self.unit.depth * self.columns_of(name)  # bytes of a step of the panel in float32
-            following = f.offset(stored, (0 if self.tiling.form else first * width) + self.panel_bytes())
+            following = f.offset(stored, first * width + self.panel_bytes())
             with f.loop(0, steps, self.tiling.run) as loop:
                 begun, count = f.add(loop.index, first), f.minimum(f.sub(steps, loop.index), self.tiling.run)
                 if self.tiling.codes:

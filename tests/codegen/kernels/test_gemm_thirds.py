@@ -189,7 +189,7 @@ def test_weights_that_stay_stored(bits, zero):
 
 @pytest.mark.parametrize("zero", ["each", "middle"])
 @pytest.mark.parametrize("bits", [2, 4, 8])
-@pytest.mark.parametrize("depth,block", [(96, 32), (384, 64), (512, 256), (768, 768)], ids=str)
+@pytest.mark.parametrize("depth,block", [(96, 32), (160, 64), (384, 256), (768, 768)], ids=str)
 def test_codes_are_bfloat16s_whose_sums_are_scaled_block_by_block(bits, zero, depth, block):
     weights = blocks_of(bits, 52, depth, block, zero)
     for rows in (33, 97):
