@@ -99,8 +99,7 @@ def _tiling(product: Product, form: Form | None, halves: bool, unit: Matrix, tar
     tiles, panels, steps = -(-m // rows), -(-n // width), -(-depth // unit.depth)
     block = -(-tiles // -(-m // MOST_ROWS)) if known else MOST_ROWS // rows
     parts = _parts(form, halves, unit.depth)
-    step_bytes = (min(m, block * rows) + width) * parts.count * matrix.STEP_BYTES
-    fitting = max(1, target.facts.level2_bytes // 2 // step_bytes)
+    fitting = max(1, target.facts.level2_bytes // 2 // parts.step_bytes(min(m, block * rows), width))
     at_a_time = steps if form is not None else -(-steps // -(-steps // fitting))
     each = steps * _step(target, unit, parts, rows, vectors) * min(tiles, block)
     group = max(1, round(costs.PART_NS / (each + _splitting(product, parts, width, target).total)))
@@ -133,7 +132,7 @@ def _run(steps: int, rows: int, width: int, parts: Parts, target: Target) -> int
     tile after tile, and their sums, pass through; two at least, since sums are loaded and stored for each
     run."""
     room = NEAR * target.facts.level1_bytes - 4 * rows * width
-    return min(steps, max(2, int(room / ((rows * parts.count + width * parts.beside) * matrix.STEP_BYTES))))
+    return min(steps, max(2, int(room / parts.step_bytes(rows, width))))
 
 
 def unit_of(product: Product, target: Target) -> Matrix | None:
@@ -180,9 +179,8 @@ def estimate(node: Node, product: Product, tiling: Tiling, unit: Matrix, target:
     if tiling.form is not None and not tiling.codes:
         found += costs.compute(target, blocks * costs.DECODED * depth * columns / target.lanes("float32"))
     found += costs.again(target, m * nbytes, m * nbytes / blocks / times) * panels
-    width, parts = tiling.vectors * unit.columns, tiling.parts
-    run = (tiling.rows * parts.count + width * parts.beside) * matrix.STEP_BYTES * tiling.run
-    found += costs.again(target, columns * depth * 2 * parts.beside, run) * tiles
+    run = tiling.run * tiling.parts.step_bytes(tiling.rows, tiling.vectors * unit.columns)
+    found += costs.again(target, steps * tiling.parts.step_bytes(0, columns), run) * tiles
     if times > 1:
         found += costs.move(target, m * nbytes) * max(0.0, panels / tiling.group - 1)
     found += costs.stored(target, columns * depth * 4 if tiling.form is None else tiling.form.panel_bytes(n))
@@ -243,7 +241,7 @@ class _Thirds(Matrices):
     @property
     def step_bytes(self) -> int:
         """Of a row's parts in a step of k."""
-        return self.tiling.parts.count * matrix.STEP_BYTES
+        return self.tiling.parts.step_bytes(1, 0)
 
     @property
     def row_bytes(self) -> int:
@@ -326,7 +324,7 @@ class _Thirds(Matrices):
                 rows = [f.offset(forward, i * below * self.row_bytes) for i in range(tile.high)]
                 parts = f.offset("%parts", f.mul(steps.index, self.tiling.parts.beside * tile.panel_step))
                 ahead = Ahead(f.offset("%ahead", f.mul(steps.index, share)), share) if self.fetched else None
-                count = f.minimum(f.sub("%steps", steps.index), together)  # the last block may be shorter
+                count = self.scaled_steps(f, steps.index)
                 thirds.multiply_add(f, self.tiling.parts, tile, rows, self.row_bytes, parts, count, ahead)
                 places = [f.offset("%near", i * below * tile.line) for i in range(tile.high)]
                 matrix.store(f, tile, places, tile.line)
@@ -399,19 +397,14 @@ class _Thirds(Matrices):
         return waiting * self.sums_bytes
 
     @property
-    def near_at(self) -> int:
-        """Where the sums of some steps of codes do, behind them."""
-        return self.parts_at + self.tiling.run * self.unit.depth * self.width * 2 * self.tiling.parts.beside
-
-    @property
     def numbers_at(self) -> int:
-        """Where those of a panel that is decoded do."""
-        return self.parts_at + self.tiling.steps * self.unit.depth * self.width * 2 * self.tiling.parts.beside
+        """Where the numbers of a panel that is decoded do, or sums of some steps of codes."""
+        return self.parts_at + self.tiling.run * self.tiling.parts.step_bytes(0, self.width)
 
     def product_step(self) -> Step:
-        decoded = 4 * self.whole * self.width if self.tiling.form is not None and not self.tiling.codes else 0
-        decoded += self.sums_bytes if self.tiling.codes else 0
-        return replace(super().product_step(), scratch=self.numbers_at + decoded)
+        decoded = 4 * self.whole * self.width if self.tiling.form is not None else 0
+        numbers = self.sums_bytes if self.tiling.codes else decoded
+        return replace(super().product_step(), scratch=self.numbers_at + numbers)
 
     def emit_functions(self, k: KernelText) -> None:
         super().emit_functions(k)
@@ -464,13 +457,17 @@ class _Thirds(Matrices):
                 f"<{lanes} x float>", "zeroinitializer", f.offset(panel, f.mul(loop.index, 4 * lanes)), 64
             )
 
+    def scaled_steps(self, f: Function, index: str) -> str:
+        """The steps of a run that are scaled together, from one on: the last block may be shorter."""
+        return f.minimum(f.sub("%steps", index), self.tiling.codes)
+
     def pairs(self, f: Function, vectors: int) -> None:
         """The codes of a run of steps as bfloat16s, block by block."""
         form, depth, together = offered(self.tiling.form, self.node), self.unit.depth, self.tiling.codes
         with f.loop(0, "%steps", together) as loop:
             row = f.mul(f.add("%first", loop.index), depth)
             out = f.offset("%parts", f.mul(loop.index, 2 * depth * vectors * self.tiling.lanes))
-            rows = f.mul(f.minimum(f.sub("%steps", loop.index), together), depth)
+            rows = f.mul(self.scaled_steps(f, loop.index), depth)
             stored_panel.decode_pairs(f, form, vectors, self.tiling.lanes, "%panel", row, rows, out)
 
     def places(self, f: KernelFunction, index: str) -> dict[int, str]:
@@ -562,7 +559,7 @@ class _Thirds(Matrices):
                     pointers = [f.offset(found[A], forward), parts, sums]
                     numbers_of = [begun, count]
                     if self.tiling.codes:
-                        pointers += [stored, f.offset("%scratch", self.near_at)]
+                        pointers += [stored, numbers]
                         numbers_of += [height]
                     arguments = [*(f"ptr {x}" for x in pointers), *(f"i64 {x}" for x in numbers_of)]
                     self.call_matrix_tile(f, name, height, ", ".join([*arguments, f"ptr {ahead}"]))

@@ -51,6 +51,10 @@ class Parts:
         """Of an element of a row."""
         return 2 * self.count
 
+    def step_bytes(self, rows: int, columns: int) -> int:
+        """Of so many rows and columns of panels in a step of k."""
+        return (rows * self.count + columns * self.beside) * matrix.STEP_BYTES
+
 
 THIRDS = Parts(3, 3, ((2, 0), (1, 0), (1, 1), (0, 1), (0, 0), (0, 2)), 3.5, 12, 24)
 TWO = Parts(2, 2, ((1, 0), (0, 0), (0, 1)), 2, 8, 16)
