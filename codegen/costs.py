@@ -483,6 +483,14 @@ def stored(target: Target, nbytes: float, grown: float = 1.0) -> Estimate:
     return Estimate(memory=waited, overhead=begun, fixed=waited + begun)
 
 
+def begun(target: Target, constants: int) -> Estimate:
+    """To begin reading so many constants that lie with weights which were just read: the first bytes of each
+    are waited for, several at a time."""
+    run = run_passed(target)
+    taken = constants * FIRST * far(target, run.nbytes, run.ns)
+    return Estimate(overhead=taken, fixed=taken)
+
+
 def far(target: Target, among: float, since: float = 0.0) -> float:
     """Nanoseconds until the first of what is used in turns with `among` bytes, and was so long since,
     arrives."""

@@ -1,6 +1,7 @@
 """Groups over rows against the interpreter: every size of row, on every processor that runs here."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,13 +9,14 @@ from support import harness
 from support.nests import TARGETS, compare, dense_choice, run
 from support.rows import Rows, group, symbolic_types
 
+from onnxc.codegen import costs
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import loop_nest, rows
 from onnxc.codegen.lowering.select_kernels import select_kernels
 from onnxc.codegen.nests.row_passes import DEAR, KEPT, analysed
 from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.expr import apply
-from onnxc.ir.graph import Graph, TensorType
+from onnxc.ir.graph import Graph, TensorType, constant_value
 from onnxc.target import LEVELS
 
 LENGTHS = (1, 2, 3, 7, 8, 13, 16, 17, 31, 33, 64, 67, 131, 257, 1000)
@@ -564,3 +566,17 @@ def test_parts_do_not_change_a_bit():
     for split in (2, 5):
         assert np.array_equal(whole, harness.run_choice(node, choice, [x], NATIVE, split=split)[0][0])
     assert np.array_equal(whole, run(node, choice, [x], NATIVE)[0][0])
+
+
+def test_constants_that_rows_share_are_waited_for_where_a_run_touches_much():
+    def estimate(constants, target):
+        data = [np.ones(shape, np.float32) for shape in ((1, 256), *[(256,)] * 2)]
+        node = group([TensorType("float32", a.shape) for a in data], (1,), layer_norm)
+        values = [v if k < 3 - constants else constant_value(data[k]) for k, v in enumerate(node.inputs)]
+        (choice,) = choices_of(rows, replace(node, inputs=tuple(values)), target)
+        return choice.cost.total
+
+    far = replace(NATIVE, run_bytes=2 * NATIVE.facts.level2_bytes)
+    for constants in (0, 1, 2):
+        longer = estimate(constants, far) - estimate(constants, NATIVE)
+        assert longer == pytest.approx(constants * costs.FIRST * costs.far(far, far.run_bytes))
