@@ -3,16 +3,24 @@
 A's rows are read as they are where they are whole steps of k, else a step of its own copies them with zeros
 behind. The sums of a tile go to scratch memory, over which the epilogue walks. Tiles of all heights are one
 function: the registers are told their rows before.
+
+    for each panel:  for each run of its steps of k:  for each tile of rows:  sums += rows panel
+Of many steps the first-level cache holds a run of the panel's while all tiles take them. Sums wait in scratch
+memory then, and rows are copied to lie an odd number of lines apart: those that a tile reads together come
+from all banks of a cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import field
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node
 from ...ir.ops import Contract
+from ...records import dataclass
 from ...target import Matrix, Target
 from .. import costs
 from ..costs import Estimate
@@ -25,9 +33,20 @@ from ..tiles.contraction import A, B, Product, product_of
 from ..tiles.epilogue import Place
 from ..tiles.matrix import MatrixTile
 from ..tiles.panel import Ahead
-from .gemm import Gemm, Tiling, pack_product, packing, parts_of_tiles
+from . import gemm
+from .gemm import Gemm, pack_product, packing, parts_of_tiles
+
+NEAR = 0.75  # of the first-level cache, for a run of steps
+MANY = 16  # panels that pay for copying rows
 
 # Choosing ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tiling(gemm.Tiling):
+    """That of `gemm`; each tile takes `run` steps of k of a panel, then the next `run`."""
+
+    run: int = field(kw_only=True)
 
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
@@ -45,9 +64,20 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     order, block, group = parts_of_tiles(
         product, target, rows, vectors * unit.columns, time, by_rows=not product.constant
     )
-    tiling = Tiling(rows, vectors, unit.columns, order, block, group, source, unit.depth)
+    where = (order, block, group, source, unit.depth)
+    width, typical_m = vectors * unit.columns, dims.typical(m)
+    if order == "panels" and typical_m > rows and dims.typical(product.n.size) >= MANY * width:
+        steps = equal_runs(steps, rows, width, (rows + width) * matrix.STEP_BYTES, target)
+    tiling = Tiling(rows, vectors, unit.columns, *where, run=steps)
     packed = (product.operands[1],) if product.constant else ()
     yield Offer(estimate(node, product, tiling, unit, target), tiling, packed=packed)
+
+
+def equal_runs(steps: int, rows: int, width: int, step_bytes: int, target: Target) -> int:
+    """How many of the steps are a run: as many as leave the rows and columns of a tile, `step_bytes` a step,
+    and its sums in the first-level cache; two at least, since sums are loaded and stored for each run."""
+    room = NEAR * target.facts.level1_bytes - 4 * rows * width
+    return -(-steps // -(-steps // max(2, int(room / step_bytes))))
 
 
 def unit_of(product: Product, target: Target) -> Matrix | None:
@@ -63,6 +93,11 @@ def is_whole(product: Product, unit: Matrix) -> bool:
     return dims.number(product.depth) % unit.depth == 0
 
 
+def copies(product: Product, tiling: Tiling, unit: Matrix) -> bool:
+    """Whether a step copies A's rows."""
+    return not is_whole(product, unit) or tiling.run * unit.depth < dims.number(product.depth)
+
+
 def estimate(node: Node, product: Product, tiling: Tiling, unit: Matrix, target: Target) -> Estimate:
     """The steps of all tiles, the epilogue, reading and writing everything once, packing what must be."""
     m, n, depth, repeats = (
@@ -73,20 +108,21 @@ def estimate(node: Node, product: Product, tiling: Tiling, unit: Matrix, target:
     tiles = -(-m // tiling.rows)
     height = m / max(1, tiles)
     each = steps * costs.matrix_step(target, unit, height, tiling.vectors)
-    each += costs.matrix_ends(target, unit, height, tiling.vectors)
+    each += costs.matrix_ends(target, unit, height, tiling.vectors) * -(-steps // tiling.run)
     found = Estimate(compute=each * tiles * panels) + costs.overhead(target, costs.TILE * tiles * panels)
     panel = steps * unit.depth * tiling.vectors * unit.columns * size_b
-    found += costs.again(target, panel, panel + depth * tiling.rows * size_a) * (tiles * panels)
+    run = tiling.run / steps * (panel + depth * tiling.rows * size_a)
+    found += costs.again(target, panel, run) * (tiles * panels)
     block = depth * min(m, tiling.block * tiling.rows) * size_a
     found += costs.again(target, m * depth * size_a, block) * max(0, panels - 1)
     if product.constant:
         found += costs.stored(target, panel * panels)
     else:
         found += packing(target, depth * n * size_b, unit.group, size_b)
-    if not is_whole(product, unit):
+    if copies(product, tiling, unit):
         found += costs.move(target, 2 * m * depth * size_a)
     found = found * repeats + costs.epilogue(target, node, product.accumulate) + costs.traffic(target, node)
-    steps_before = (not product.constant) + (not is_whole(product, unit))
+    steps_before = (not product.constant) + copies(product, tiling, unit)
     return found + costs.step(target, 1 + steps_before)
 
 
@@ -111,6 +147,8 @@ def emit(node: Node[Contract], choice: Choice[Tiling], target: Target) -> Code:
 class Matrices(Gemm):
     """Writes the steps of one product."""
 
+    tiling: Tiling
+
     def __init__(
         self,
         node: Node[Contract],
@@ -120,11 +158,22 @@ class Matrices(Gemm):
         target: Target,
         unit: Matrix,
     ):
+        self.unit, self.copied = unit, copies(product, tiling, unit)
         super().__init__(node, product, tiling, cost, target)
         self.shared = False  # these tiles fetch by `fetched`
-        self.unit, self.copied = unit, not is_whole(product, unit)
         self.group = unit.group
         self.lines = matrix.HIGH if tiling.rows > unit.rows else 1  # registers of rows
+        self.sums_bytes = self.lines * unit.rows * self.width * dtypes.itemsize(product.accumulate)
+
+    @property
+    def steps(self) -> int:
+        """Of k."""
+        return dims.number(self.depth) // self.unit.depth
+
+    @property
+    def in_runs(self) -> bool:
+        """Whether sums wait for the next run of steps."""
+        return self.tiling.run < self.steps
 
     @property
     def together(self) -> int:
@@ -144,9 +193,25 @@ class Matrices(Gemm):
         return matrix.bytes_ahead(MatrixTile(self.unit, vectors), self.together)
 
     @property
+    def step_bytes(self) -> int:
+        """Of a row in a step of k, as tiles read it."""
+        return matrix.STEP_BYTES
+
+    @property
     def row_bytes(self) -> Dimension:
-        """From one row of A to the next, as tiles read it."""
-        return self.depth * self.sizes[A] if self.copied else self.step_of(self.product.m, A)
+        """From one row of A to the next, as tiles read it; of copies an odd number of lines."""
+        own, apart = self.step_of(self.product.m, A), self.step_bytes * self.steps | matrix.LINE
+        return own + (apart - own) * self.is_copied if self.copied else own
+
+    @property
+    def is_copied(self) -> Dimension:
+        """1 where a step copies A's rows; whole rows of a single tile are read as they are."""
+        alone = is_whole(self.product, self.unit) and not isinstance(self.product.m.size, int)
+        return dims.compare("lt", self.tiling.rows, self.product.m.size) if alone else 1
+
+    def _words(self) -> list[dims.Dim]:
+        row = [self.row_bytes] if isinstance(self.row_bytes, dims.Dim) else []
+        return list(dict.fromkeys([*super()._words(), *row]))
 
     # Tiles ---------------------------------------------------------------------------------------
 
@@ -157,23 +222,27 @@ class Matrices(Gemm):
         p, tile = self.product, MatrixTile(self.unit, vectors, lines)
         pointers, numbers = self.parameters()
         parameters = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in (*numbers, "%rows")]
-        parameters += ["ptr %ahead"]
+        parameters += ["ptr %ahead", *(["i64 %begun", "i64 %steps"] if self.in_runs else [])]
         with text.function(f"{name}.{lines}", parameters, attributes="nounwind noinline") as f:
             row = self.word(self.row_bytes)
-            below = self.unit.rows
-            matrix.clear(f, tile)
+            below, out = self.unit.rows, self.out()
+            plain = self.body is None and p.result == p.accumulate and columns is None and not self.in_runs
+            raw = out if plain else Place("%scratch", p.accumulate, tile.line)
+            sums = [f.offset(raw.pointer, f.mul(raw.row, i * below)) for i in range(lines)]
+            if self.in_runs:
+                matrix.clear_or_load(f, tile, f.compare("eq", "%begun", 0, "i64"), sums, raw.row)
+            else:
+                matrix.clear(f, tile)
             rows = [f.offset("%a", f.mul(row, i * below)) for i in range(lines)]
-            steps = dims.number(self.depth) // self.unit.depth
+            steps = "%steps" if self.in_runs else self.steps
             ahead = Ahead("%ahead", self.bytes_ahead(vectors)) if self.fetched else None
             matrix.multiply_add(f, tile, rows, row, self.unit.row_bytes, "%b", steps, ahead)
-            out = self.out()
-            plain = self.body is None and p.result == p.accumulate and columns is None
-            raw = out if plain else Place("%scratch", p.accumulate, tile.line)
-            places = [f.offset(raw.pointer, f.mul(raw.row, i * below)) for i in range(lines)]
-            matrix.store(f, tile, places, raw.row)
+            matrix.store(f, tile, sums, raw.row)
             if not plain:
-                width = self.tile(1, vectors)
-                epilogues.finish_rows(f, width, "%rows", self.epilogue(), raw, out, columns)
+                last = f.compare("eq", f.add("%begun", steps), self.steps) if self.in_runs else None
+                with nullcontext() if last is None else f.when(last):
+                    width = self.tile(1, vectors)
+                    epilogues.finish_rows(f, width, "%rows", self.epilogue(), raw, out, columns)
             f.statement("ret void")
 
     # The entry -----------------------------------------------------------------------------------
@@ -195,8 +264,9 @@ class Matrices(Gemm):
 
     @property
     def copied_bytes(self) -> Dimension:
-        """Of A's rows, where a step copies them."""
-        return self.rows_of_a * self.row_bytes
+        """Of A's rows, where a step copies them, and one behind the last: tiles that are a row lower than
+        the first may read one more."""
+        return (self.rows_of_a + 1) * self.row_bytes * self.is_copied
 
     @property
     def outer_of_a(self) -> list:
@@ -219,11 +289,12 @@ class Matrices(Gemm):
                 self.emit_part(f, self.places(f, rest), block, group)
             matrix.release(f)
         steps = p.repeats * p.m.size * p.n.size * p.depth
-        scratch = self.lines * self.unit.rows * self.width * dtypes.itemsize(p.accumulate)
+        scratch = self.sums_bytes * (self.tiling.block if self.in_runs else 1)
         return k.step(p.repeats * blocks * groups, costs.work(self.cost, steps), scratch)
 
     def places(self, f: KernelFunction, index: str) -> dict[int, str]:
         found = super().places(f, index)
+        own = found[A]
         if self.copied:
             at: str = f.temporary(1 if self.tiling.source == "packed" else 0)
             before = self.product.m.size
@@ -233,34 +304,64 @@ class Matrices(Gemm):
                     at = f.offset(at, f.mul(here, f.size(before * self.row_bytes)))
                     before = before * axis.size
             found[A] = at
+            if not isinstance(self.is_copied, int):
+                found[A] = f.select(f.compare("ne", f.size(self.is_copied), 0, "i64"), "ptr", at, own)
         return found
 
     def emit_part(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
         words = [f"i64 {f.size(word)}" for word in self.words]
-        steps = dims.number(self.depth) // self.unit.depth
-        panel_bytes = self.depth * self.width * self.sizes[B]
 
-        def tile(height: str, row: str, number: str, name: str, panel: str, columns: str) -> None:
-            found = self.tile_places(f, places, row, panel)
-            at = [f"ptr {x}" for x in (*found, "%scratch")]
-            share = f.mul(
-                f.sub(number, f.mul(block, self.tiling.block)), steps * self.bytes_ahead(self.tiling.vectors)
-            )
-            ahead = f.offset(found[1], f.add(f.size(panel_bytes), share)) if self.fetched else "null"
-            arguments = ", ".join([*at, *words, f"i64 {columns}", f"i64 {height}", f"ptr {ahead}"])
-            self.call_matrix_tile(f, name, height, arguments)
+        def tile(
+            height: str, row: str, number: str, name: str, panel: str, columns: str, run: tuple[str, str]
+        ) -> None:
+            begun, steps = run
+            a, b, *others = self.tile_places(f, places, row, panel)
+            here, each = f.sub(number, f.mul(block, self.tiling.block)), self.bytes_ahead(self.tiling.vectors)
+            share = f.mul(f.add(f.mul(here, self.steps), begun), each)
+            ahead = f.offset(b, f.add(f.size(self.panel_bytes()), share)) if self.fetched else "null"
+            sums = f.offset("%scratch", f.mul(here, self.sums_bytes)) if self.in_runs else "%scratch"
+            a = f.offset(a, f.mul(begun, self.step_bytes))
+            b = f.offset(b, f.mul(begun, MatrixTile(self.unit, self.vectors_of(name)).panel_step))
+            at = [f"ptr {x}" for x in (a, b, *others, sums)]
+            arguments = [*at, *words, f"i64 {columns}", f"i64 {height}", f"ptr {ahead}"]
+            arguments += [f"i64 {begun}", f"i64 {steps}"] if self.in_runs else []
+            self.call_matrix_tile(f, name, height, ", ".join(arguments))
 
         ranges = list(self.ranges(f, block))
-        if len(ranges) == 1:
-            matrix.set_rows(f, self.unit, ranges[0][0])
+        if len(ranges) == 1 or self.in_runs:
+            self.set_most_rows(f)
 
         def tiles(body: Callable[[str, str, str], None]) -> None:
-            self.for_matrix_tiles(f, ranges, body)
+            self.for_matrix_tiles(f, ranges, body, not self.in_runs)
+
+        def all_runs(body: Callable[[tuple[str, str]], None]) -> None:
+            if not self.in_runs:
+                body(("0", str(self.steps)))
+                return
+            run = str(self.tiling.run)
+            if not isinstance(self.tiles, int):
+                one = f.compare("eq", f.size(self.tiles), 1, "i64")  # which has each panel to itself
+                run = f.select(one, "i64", str(self.steps), run)
+            with f.loop(0, self.steps, run) as loop:
+                body((loop.index, f.minimum(f.sub(self.steps, loop.index), run)))
 
         if self.tiling.order == "panels":
-            self.for_panels(f, group, lambda *panel: tiles(lambda *where: tile(*where, *panel)))
+            self.for_panels(
+                f, group, lambda *panel: all_runs(lambda run: tiles(lambda *where: tile(*where, *panel, run)))
+            )
         else:
-            tiles(lambda *where: self.for_panels(f, group, lambda *panel: tile(*where, *panel)))
+            whole = ("0", str(self.steps))
+            tiles(lambda *where: self.for_panels(f, group, lambda *panel: tile(*where, *panel, whole)))
+
+    def vectors_of(self, name: str) -> int:
+        """Of a panel of a kind."""
+        return {kind: vectors for kind, vectors, _ in self.versions}[name]
+
+    def set_most_rows(self, f: KernelFunction) -> None:
+        """Tells the registers the rows of the highest tiles."""
+        tiles = f.maximum(f.size(self.tiles), 1)
+        rounded = f.add(f.size(self.product.m.size), f.sub(tiles, 1))
+        matrix.set_rows(f, self.unit, f.divide(rounded, tiles)[0])
 
     def call_matrix_tile(self, f: KernelFunction, name: str, height: str, arguments: str) -> None:
         """Calls the function of a kind of tile that has as many registers of rows as the height needs."""
@@ -313,7 +414,8 @@ class Matrices(Gemm):
     def copying_step(self, buffer: int) -> Step:
         """Copies A's rows into whole steps of k; a part is a row."""
         k, p = KernelText(self.target), self.product
-        nbytes = self.rows_of_a * self.row_bytes
+        rows = self.rows_of_a * self.is_copied
+        nbytes = rows * self.row_bytes
         with k.entry() as f, f.loop("%first", "%last") as parts:
             index, here = f.divide(parts.index, f.size(p.m.size))
             source: str = f.offset(f.input(p.operands[0]), f.mul(here, f.size(self.step_of(p.m, A))))
@@ -322,7 +424,7 @@ class Matrices(Gemm):
                 source = f.offset(source, f.mul(here, f.size(self.step_of(axis, A))))
             to = f.offset(f.temporary(buffer), f.mul(parts.index, f.size(self.row_bytes)))
             self.copy_row(f, source, to)
-        return k.step(self.rows_of_a, costs.work(costs.move(self.target, 2 * dims.typical(nbytes)), nbytes))
+        return k.step(rows, costs.work(costs.move(self.target, 2 * dims.typical(nbytes)), nbytes))
 
     def copy_row(self, f: KernelFunction, source: str, to: str) -> None:
         unit, depth = self.unit, dims.number(self.product.depth)
@@ -331,6 +433,7 @@ class Matrices(Gemm):
         with f.loop(0, depth // unit.depth) as loop:
             at = f.mul(loop.index, unit.row_bytes)
             f.store(kind, f.load(kind, f.offset(source, at)), f.offset(to, at), unit.row_bytes)
-        whole = depth // unit.depth * unit.row_bytes
-        rest = load_first(f, element, unit.depth, f.offset(source, whole), depth % unit.depth)
-        f.store(kind, rest, f.offset(to, whole), unit.row_bytes)
+        if depth % unit.depth:
+            whole = depth // unit.depth * unit.row_bytes
+            rest = load_first(f, element, unit.depth, f.offset(source, whole), depth % unit.depth)
+            f.store(kind, rest, f.offset(to, whole), unit.row_bytes)

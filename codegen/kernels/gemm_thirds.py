@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 
-from ...ir import dims, dtypes
+from ...ir import dims
 from ...ir.graph import Constant, Node
 from ...ir.ops import Contract
 from ...records import dataclass
@@ -33,11 +33,10 @@ from ..tiles.matrix import MatrixTile
 from ..tiles.panel import Ahead, Panel
 from ..tiles.stored_panel import Form, stored_form, stored_operand
 from ..tiles.thirds import Parts
-from . import gemm
+from . import gemm, gemm_matrix
 from .gemm_matrix import Matrices
 
 MOST_ROWS = 640  # of a block, which splits its panels anew
-NEAR = 0.75  # of the first-level cache, for a run of steps
 WAITING = 8  # panels of a part whose sums wait
 FEW = 80  # rows for which vectors are as fast, where the run tells how many there are
 FEW_STORED = 28  # the same where they read what is stored in few bits
@@ -50,13 +49,11 @@ ROWS = -1  # among the places of operands: A's rows as they are
 
 
 @dataclass(frozen=True)
-class Tiling(gemm.Tiling):
-    """That of `gemm`; `steps` of k are multiplied at a time, in runs of `run` by each tile. `form`: how
-    panels are stored, where not as float32. `halves`: whether two parts of a number are enough
-    (`Contract.halves`)."""
+class Tiling(gemm_matrix.Tiling):
+    """That of `gemm_matrix`; `steps` of k are multiplied at a time, in runs. `form`: how panels are stored,
+    where not as float32. `halves`: whether two parts of a number are enough (`Contract.halves`)."""
 
     steps: int = field(kw_only=True)
-    run: int = field(kw_only=True)
     form: Form | None = field(kw_only=True, default=None)
     halves: bool = field(kw_only=True, default=False)
 
@@ -106,7 +103,9 @@ def _tiling(product: Product, form: Form | None, halves: bool, unit: Matrix, tar
     if at_a_time < steps:
         group = -(-panels // -(-panels // max(group, WAITING)))
     where = ("panels", block, group, "constant", unit.depth)
-    run = _run(at_a_time, rows, width, parts, target) if tiles > 1 else at_a_time
+    run = at_a_time
+    if tiles > 1:
+        run = gemm_matrix.equal_runs(run, rows, width, parts.step_bytes(rows, width), target)
     if form is not None and parts.beside == 1:
         run = _whole_blocks(run, form.block // unit.depth)
     return Tiling(rows, vectors, unit.columns, *where, steps=at_a_time, run=run, form=form, halves=halves)
@@ -125,14 +124,6 @@ def _whole_blocks(run: int, together: int) -> int:
     if run >= together:
         return run // together * together
     return max(steps for steps in range(1, run + 1) if together % steps == 0)
-
-
-def _run(steps: int, rows: int, width: int, parts: Parts, target: Target) -> int:
-    """So many of the steps that the first-level cache holds what they multiply of a panel while the rows of
-    tile after tile, and their sums, pass through; two at least, since sums are loaded and stored for each
-    run."""
-    room = NEAR * target.facts.level1_bytes - 4 * rows * width
-    return min(steps, max(2, int(room / parts.step_bytes(rows, width))))
 
 
 def unit_of(product: Product, target: Target) -> Matrix | None:
@@ -231,7 +222,6 @@ class _Thirds(Matrices):
         self.node, self.copied, self.group = node, True, 1
         self.few = [] if isinstance(product.m.size, int) else self._few_heights()
         self.shared = bool(self.few) and tiling.form is None and mk.waits(target)  # by tiles of few rows
-        self.sums_bytes = self.lines * unit.rows * self.width * dtypes.itemsize(product.accumulate)
 
     @property
     def whole(self) -> int:
@@ -239,19 +229,13 @@ class _Thirds(Matrices):
         return dims.number(self.depth)
 
     @property
+    def is_copied(self) -> int:
+        return 1  # whatever there is of them is split
+
+    @property
     def step_bytes(self) -> int:
         """Of a row's parts in a step of k."""
         return self.tiling.parts.step_bytes(1, 0)
-
-    @property
-    def row_bytes(self) -> int:
-        """An odd number of lines: rows that tiles read side by side lie in all sets of a cache."""
-        return self.step_bytes * (self.whole // self.unit.depth) | matrix.LINE
-
-    @property
-    def copied_bytes(self) -> dims.Dimension:
-        """With a row behind the last, since tiles that are a row lower than the first read one more."""
-        return super().copied_bytes + self.row_bytes
 
     def panel_bytes(self) -> int:
         form = self.tiling.form
@@ -266,8 +250,7 @@ class _Thirds(Matrices):
 
     def bytes_ahead(self, vectors: int) -> int:
         """Of the next panel as it is stored."""
-        steps = self.whole // self.unit.depth
-        return -(-self.panel_bytes() // (matrix.LINE * steps * self.together)) * matrix.LINE
+        return -(-self.panel_bytes() // (matrix.LINE * self.steps * self.together)) * matrix.LINE
 
     def _few_heights(self) -> list[int]:
         """Of the tiles on vectors that multiply few rows, from A's and the panel's own."""
@@ -279,8 +262,8 @@ class _Thirds(Matrices):
     @property
     def blocks_of_depth(self) -> list[tuple[int, int]]:
         """(first step, steps) of those that are multiplied at a time."""
-        steps, most = self.whole // self.unit.depth, self.tiling.steps
-        return [(first, min(most, steps - first)) for first in range(0, steps, most)]
+        most = self.tiling.steps
+        return [(first, min(most, self.steps - first)) for first in range(0, self.steps, most)]
 
     # Tiles ---------------------------------------------------------------------------------------
 
@@ -296,11 +279,7 @@ class _Thirds(Matrices):
         with text.function(f"{name}.{lines}", parameters, attributes="nounwind noinline") as f:
             below = self.unit.rows
             sums = [f.offset("%sums", i * below * tile.line) for i in range(lines)]
-            first = f.compare("eq", "%first", 0, "i64")
-            with f.when(first):
-                matrix.clear(f, tile)
-            with f.when(f.invert(first)):
-                matrix.load_sums(f, tile, sums, tile.line)
+            matrix.clear_or_load(f, tile, f.compare("eq", "%first", 0, "i64"), sums, tile.line)
             ahead = Ahead("%ahead", self.bytes_ahead(vectors)) if self.fetched else None
             rows = [f.offset("%a", i * below * self.row_bytes) for i in range(lines)]
             thirds.multiply_add(f, self.tiling.parts, tile, rows, self.row_bytes, "%parts", "%steps", ahead)
@@ -507,7 +486,7 @@ class _Thirds(Matrices):
     def emit_many(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
         """Some steps of k in turn: panels in turn, each split and multiplied by all rows."""
         ranges = list(self.ranges(f, block))
-        matrix.set_rows(f, self.unit, f.minimum(ranges[0][0], matrix.HIGH * self.unit.rows))
+        self.set_most_rows(f)
         for first, steps in self.blocks_of_depth:
             self.emit_steps(f, places, block, group, ranges, first, steps)
 
@@ -531,7 +510,9 @@ class _Thirds(Matrices):
             if self.tiling.form is not None and not self.tiling.codes:
                 wide = numbers
                 f.run(f"@{ENTRY}.{name}.decode", f"ptr {stored}", f"ptr {numbers}")
-            width = 4 * self.unit.depth * self.columns_of(name)  # bytes of a step of the panel in float32
+            width = (
+                4 * self.unit.depth * self.vectors_of(name) * self.tiling.lanes
+            )  # bytes of a step of the panel in float32
             following = f.offset(stored, first * width + self.panel_bytes())
             with f.loop(0, steps, self.tiling.run) as loop:
                 begun, count = f.add(loop.index, first), f.minimum(f.sub(steps, loop.index), self.tiling.run)
@@ -542,7 +523,7 @@ class _Thirds(Matrices):
                     source = f.offset(wide, f.mul(begun, width))
                     f.run(f"@{ENTRY}.{name}.split", f"ptr {source}", f"ptr {parts}", f"i64 {count}")
                 forward = f.mul(begun, self.step_bytes)
-                is_last = f.compare("eq", f.add(begun, count), self.whole // self.unit.depth)
+                is_last = f.compare("eq", f.add(begun, count), self.steps)
 
                 def tile(height: str, row: str, index: str) -> None:
                     found = self.tile_places(f, places, row, number)
@@ -563,7 +544,7 @@ class _Thirds(Matrices):
                         numbers_of += [height]
                     arguments = [*(f"ptr {x}" for x in pointers), *(f"i64 {x}" for x in numbers_of)]
                     self.call_matrix_tile(f, name, height, ", ".join([*arguments, f"ptr {ahead}"]))
-                    if first + steps < self.whole // self.unit.depth:
+                    if first + steps < self.steps:
                         return
                     with f.when(is_last):
                         rows = f.offset(places[ROWS], f.mul(row, f.size(down)))
@@ -575,7 +556,3 @@ class _Thirds(Matrices):
                 self.for_matrix_tiles(f, ranges, tile, False)
 
         self.for_panels(f, group, panel)
-
-    def columns_of(self, name: str) -> int:
-        """Of a panel of a kind."""
-        return {kind: vectors for kind, vectors, _ in self.versions}[name] * self.tiling.lanes

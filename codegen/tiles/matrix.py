@@ -108,6 +108,14 @@ def load_sums(f: Function, tile: MatrixTile, pointers: Sequence[str], row: int |
             _load(f, i * WIDE + j, f.offset(pointer, j * tile.unit.row_bytes), row)
 
 
+def clear_or_load(f: Function, tile: MatrixTile, first: str, pointers: Sequence[str], row: int | str) -> None:
+    """Sums begin with zero where these are the `first` that are added up, else with what `store` stored."""
+    with f.when(first):
+        clear(f, tile)
+    with f.when(f.invert(first)):
+        load_sums(f, tile, pointers, row)
+
+
 def multiply_add(
     f: Function,
     tile: MatrixTile,

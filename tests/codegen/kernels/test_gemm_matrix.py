@@ -18,6 +18,7 @@ from onnxc.target import TARGETS, runs_here
 
 TARGET = TARGETS["sapphirerapids"]
 HERE = runs_here(TARGET)
+INTEGERS = ("uint8", "int8"), "int32"
 BYTES = [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8"), ("int8", "uint8")]
 
 
@@ -52,18 +53,21 @@ def contract(form, arrays, types, accumulate, constant=1, symbolic="", body=None
     return make_node(Contract(lhs, rhs, out, accumulate, body), values)
 
 
-def check(node, arrays, sizes=None, orders=("panels", "rows")):
-    """The kernel's result is the interpreter's; elsewhere its code is that of the instruction."""
-    (choice,) = choices_of(gemm_matrix, node, TARGET)
+def check(node, arrays, sizes=None, orders=("panels", "rows"), choice=None):
+    """The kernel's result is the interpreter's, in other orders of small parts or as chosen; elsewhere its
+    code is that of the instruction."""
+    (chosen,) = choices_of(gemm_matrix, node, TARGET) if choice is None else (choice,)
     if not HERE:
-        *_, step = gemm_matrix.emit(node, choice, TARGET).steps
+        *_, step = gemm_matrix.emit(node, chosen, TARGET).steps
         code = harness.assembly(step.text, TARGET)
         assert "tdpb" in code and "ldtilecfg" in code and "tilerelease" in code
         return
-    for order in orders:
-        chosen = replace(choice, tiling=replace(choice.tiling, order=order, block=1, group=1))
-        ((got, _),) = harness.run_choice(node, chosen, arrays, TARGET, sizes)
-        (expected,) = run_node(node, arrays, dict(sizes or {}))
+    small = [
+        replace(chosen, tiling=replace(chosen.tiling, order=order, block=1, group=1)) for order in orders
+    ]
+    (expected,) = run_node(node, arrays, dict(sizes or {}))
+    for one in small if choice is None else [choice]:
+        ((got, _),) = harness.run_choice(node, one, arrays, TARGET, sizes)
         np.testing.assert_array_equal(got, expected)
 
 
@@ -110,6 +114,42 @@ def test_sums_of_bfloat16s_are_float32():
         arrays = [halves((m, k), 1).astype(ml_dtypes.bfloat16), halves((k, n), 2).astype(ml_dtypes.bfloat16)]
         for constant in (1, None):
             check(contract("mk,kn->mn", arrays, ("bfloat16",) * 2, "float32", constant), arrays)
+
+
+RUNS = [(1, 520, 512), (32, 512, 600), (33, 512, 1100), (70, 514, 1088), (129, 1030, 700)]
+
+
+@pytest.mark.parametrize(("m", "n", "k"), RUNS)
+@pytest.mark.parametrize("known", [True, False])
+def test_sums_that_wait_between_runs_of_steps(m, n, k, known):
+    arrays = [bytes_of((2, m, k), "uint8", 1), bytes_of((k, n), "int8", 2)]
+    body = expr.input_(0, "int32") - expr.input_(1, "float32").cast("int32")
+    for extra, epilogue in ([], None), ([halves((n,), 3)], body):
+        operands = [*arrays, *extra]
+        node = contract(
+            "amk,kn->amn",
+            operands,
+            ("uint8", "int8"),
+            "int32",
+            symbolic="am" if not known else "",
+            body=epilogue,
+        )
+        (choice,) = choices_of(gemm_matrix, node, TARGET)
+        for run, block, group in (choice.tiling.run, choice.tiling.block, 1), (1, 2, 3), (3, 1, 1):
+            tiling = replace(choice.tiling, run=run, block=block, group=group)
+            check(node, operands, {"a": 2, "m": m}, choice=replace(choice, tiling=tiling))
+
+
+def test_a_run_of_steps_leaves_the_first_level_cache_to_the_rows_of_tile_after_tile():
+    def tiling(m, n, k):
+        node = contract("mk,kn->mn", [bytes_of((m, k), "uint8", 1), bytes_of((k, n), "int8", 2)], *INTEGERS)
+        (choice,) = choices_of(gemm_matrix, node, TARGET)
+        return choice.tiling
+
+    many, room = tiling(128, 1024, 3072), TARGET.facts.level1_bytes
+    assert 1 < many.run < 48 and many.run * 64 * (32 + 32) + 4096 <= room
+    assert tiling(32, 1024, 3072).run == 48  # one tile has each panel to itself
+    assert tiling(128, 256, 3072).run == 48  # few panels do not pay for copying rows
 
 
 def test_a_few_rows_are_multiplied_on_vectors():
