@@ -311,11 +311,9 @@ class Matrices(Gemm):
     def emit_part(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
         words = [f"i64 {f.size(word)}" for word in self.words]
 
-        def tile(
-            height: str, row: str, number: str, name: str, panel: str, columns: str, run: tuple[str, str]
-        ) -> None:
-            begun, steps = run
-            a, b, *others = self.tile_places(f, places, row, panel)
+        def tile(rows: tuple[str, str, str], panel: tuple[str, str, str], run: tuple[str, str]) -> None:
+            (height, row, number), (name, index, columns), (begun, steps) = rows, panel, run
+            a, b, *others = self.tile_places(f, places, row, index)
             here, each = f.sub(number, f.mul(block, self.tiling.block)), self.bytes_ahead(self.tiling.vectors)
             share = f.mul(f.add(f.mul(here, self.steps), begun), each)
             ahead = f.offset(b, f.add(f.size(self.panel_bytes()), share)) if self.fetched else "null"
@@ -347,11 +345,11 @@ class Matrices(Gemm):
 
         if self.tiling.order == "panels":
             self.for_panels(
-                f, group, lambda *panel: all_runs(lambda run: tiles(lambda *where: tile(*where, *panel, run)))
+                f, group, lambda *panel: all_runs(lambda run: tiles(lambda *rows: tile(rows, panel, run)))
             )
         else:
             whole = ("0", str(self.steps))
-            tiles(lambda *where: self.for_panels(f, group, lambda *panel: tile(*where, *panel, whole)))
+            tiles(lambda *rows: self.for_panels(f, group, lambda *panel: tile(rows, panel, whole)))
 
     def vectors_of(self, name: str) -> int:
         """Of a panel of a kind."""

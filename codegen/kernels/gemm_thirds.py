@@ -237,6 +237,10 @@ class _Thirds(Matrices):
         """Of a row's parts in a step of k."""
         return self.tiling.parts.step_bytes(1, 0)
 
+    @property
+    def row_bytes(self) -> int:
+        return dims.number(super().row_bytes)
+
     def panel_bytes(self) -> int:
         form = self.tiling.form
         return 4 * self.whole * self.width if form is None else form.panel_bytes(self.width)
