@@ -23,10 +23,11 @@ from .codegen.library.runtime import local_prefix, rename, runtime_prefix, start
 from .codegen.library.tables import entry_points, tables_text
 from .codegen.library.weights import LIBRARY_LIMIT, constant_bytes, weights_object, write_weights
 from .codegen.library.worker import CODE, DATA, QUICK
-from .codegen.lowering.arithmetic import summary
+from .codegen.lowering.arithmetic import summary, unmeasured
 from .codegen.lowering.lower import Lowered, lower
 from .codegen.lowering.tuned import Tuned
 from .errors import CompileError, Origin
+from .facts import measured_facts
 from .frontend.external_data import MappedFile
 from .frontend.figures import library_details
 from .frontend.importer import Imported, import_model
@@ -166,6 +167,7 @@ class Report:
     workspace_bytes: int | None = None  # None where it depends on the inputs' sizes
     kernels: int = 0
     nodes: int = 0
+    unmeasured: int = 0  # products that might be faster, had `onnxc calibrate` measured this machine
     tuning: dict[str, object] | None = None  # what was tried, where that was asked for
     sources: list[str] = field(
         default_factory=list
@@ -291,6 +293,8 @@ def compile_model(
         report.sources = [os.path.abspath(path) for path in read if path is not None]
     stages("")
     report.nodes = sum(1 for _ in walk(lowered[0].graph))
+    if options.target == "native" and measured_facts(targets[0].name) is None:
+        report.unmeasured = unmeasured(lowered[0].graph, targets[0])
     return report
 
 

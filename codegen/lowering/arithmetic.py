@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ...ir import dims, dtypes
 from ...ir.graph import Graph, Node, TensorType, Value, walk
 from ...ir.ops import Attention, Contract, Conv, Pool
+from ...target import Target
 from ..kernel import Choice
-from ..kernels import attention_matrix, gemm_stored, gemm_thirds, loop_nest
+from ..kernels import attention, attention_matrix, gemm_stored, gemm_thirds, loop_nest
 from ..tiles.blocked import bounded_halo, plane_axes
 from ..tiles.contraction import product_of
 from ..tiles.epilogue import supported as is_supported
@@ -66,7 +68,8 @@ def _obstacles(node: Node) -> Iterator[str]:
     elif isinstance(op, Attention):
         if any(v.dtype != "float32" for v in tensors):
             yield f"of {types}"
-        yield "its rows are not contiguous, or their lengths are not known"
+        elif attention.shape_of(node) is None:
+            yield "its rows are not contiguous, or their lengths are not known"
     elif isinstance(op, (Conv, Pool)):
         yield from _obstacles_of_windows(op, tensors, types)
 
@@ -90,6 +93,18 @@ def _obstacles_of_windows(op: Conv | Pool, tensors: list[Value], types: str) -> 
         sides = plane_axes(op.pads[:rank], 0), plane_axes(op.pads[rank:], 0)
         if bounded_halo(zip(*sides)) is None:
             yield "its padding has no known bound"
+
+
+def unmeasured(graph: Graph, target: Target) -> int:
+    """How many products of float32 would take the registers that hold matrices, did `onnxc calibrate` see
+    that a core sustains their rate."""
+    sustained = replace(target.facts, matrix_sustained=target.facts.matrix_products)
+    fast = replace(target, facts=sustained)
+    return sum(
+        any(offer.time < node.choice.time for offer in gemm_thirds.candidates(node, fast))
+        for node in walk(graph)
+        if isinstance(node.choice, Choice) and node.choice.kernel is not gemm_thirds
+    )
 
 
 def summary(graph: Graph) -> dict[str, object]:

@@ -410,6 +410,9 @@ def calibrate_command(options: argparse.Namespace) -> int:
         ("memory", f"{facts.memory_rate:.1f} bytes/ns, read from {facts.streams} places at a time"),
         ("kept in", str(kept) if kept else "nowhere"),
     ]
+    if target.matrices:
+        sustained = f"{facts.matrix_products:.2f} products/ns, {facts.matrix_sustained:.2f} sustained"
+        rows.insert(2, ("matrix registers", sustained))
     print(f"a core of this machine, by code for {target.name}")
     console.print_fields(rows)
     return OK

@@ -7,7 +7,7 @@ from support.stored import blocks_of
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import gemm_stored
-from onnxc.codegen.lowering.arithmetic import arithmetic_of, reason_of, summary
+from onnxc.codegen.lowering.arithmetic import arithmetic_of, reason_of, summary, unmeasured
 from onnxc.codegen.lowering.select_kernels import select_kernels
 from onnxc.ir.graph import TensorType, Value, make_node
 from onnxc.ir.ops import Contract
@@ -62,3 +62,21 @@ def test_products_of_rounded_rows_with_codes_say_that_they_are_integers(rounded,
     node = make_node(Contract("mk", "nk", "mn", "float32", None, rounded=rounded), values)
     (choice,) = choices_of(gemm_stored, node, target)
     assert arithmetic_of(replace(node, choice=choice)) == told
+
+
+@pytest.mark.parametrize(
+    "name, rows, found", [("sapphirerapids", 256, 1), ("sapphirerapids", 1, 0), ("x86-64-v4", 256, 0)]
+)
+def test_products_that_matrix_registers_may_do_faster_are_counted_until_these_are_measured(name, rows, found):
+    target = TARGETS[name]
+    graph = parse(f"""graph g(%x: float32[{rows}, 512], %y: uint8[{rows}, 512]) {{
+        %w = constant float32[512, 512] splat 0.5
+        %v = constant int8[512, 512] splat 2
+        %0 = contract(%x, %w) lhs=mk rhs=kn out=mn accumulate=float32
+        %1 = contract(%y, %v) lhs=mk rhs=kn out=mn accumulate=int32
+        return %0, %1
+    }}""")
+    assert unmeasured(select_kernels(graph, target), target) == found
+    sustained = replace(target.facts, matrix_sustained=target.facts.matrix_products)
+    measured = replace(target, facts=sustained)
+    assert unmeasured(select_kernels(graph, measured), measured) == 0
