@@ -141,6 +141,7 @@ LEAF_ADDED = 10.5  # what a vector's leaves add to a column of its sums, looked 
 
 LINE = 64  # bytes of a line of the cache
 BUFFERED = 4096  # bytes of a result that nobody waits for, wherever they go
+FETCHED = 0.6  # of the time that a result's lines take longer from far: stores wait for them, not what follows
 
 # Bytes moved, for each byte that a kernel stores or reads.
 READ = 0.85  # that it reads from caches: rates are those of copies, which read as much as they write
@@ -355,7 +356,7 @@ def away(target: Target, node: Node, code: int, passed: Mapping[Value, Passed]) 
         its = min(_value_bytes(value), found)
         if value not in node.outputs:
             begun += far(target, max(nbytes, since.nbytes), since.ns) * FIRST
-        its = max(0, its - BUFFERED) * WRITTEN if value in node.outputs else its * READ
+        its = max(0, its - BUFFERED) * WRITTEN * FETCHED if value in node.outputs else its * READ
         longer += its / rate(target, max(nbytes, since.nbytes), since.ns) - its / rate(target, nbytes)
     longer += _apart(target, node, passed)
     if node.choice is None:

@@ -160,7 +160,7 @@ class _Attention:
                 index, group = f.divide(parts.index, f.size(groups))
                 self.emit_part(f, places_of(f, self.shape, index), group)
             matrix.release(f)
-        work = costs.work(self.cost, shape.repeats * shape.queries)
+        work = costs.work(self.cost, shape.repeats * shape.queries * shape.keys)
         return single(k.step(shape.repeats * groups, work, self.scratch()["end"], unit=1))
 
     def highs(self) -> list[int]:

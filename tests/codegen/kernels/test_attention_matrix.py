@@ -84,6 +84,14 @@ def test_a_sequence_whose_length_the_run_tells(tokens):
     check(tokens, tokens, 24, 40, symbolic="=qk", forms=HEADS_INSIDE, bias="bhqk", masked=0.3)
 
 
+def test_its_work_follows_queries_times_keys():
+    node, _ = node_of(64, 64, 32, 32, symbolic="=bqk")
+    (choice,) = choices_of(attention_matrix, node, TARGET)
+    (step,) = attention_matrix.emit(node, choice, TARGET).steps
+    short, long = (dims.evaluate(step.work, {"b": 1, "q": tokens}) for tokens in (256, 1024))
+    assert long == pytest.approx(16 * short, rel=0.2)
+
+
 def test_more_keys_than_one_block_has():
     check(40, 1100, 32, 32)
     check(3, 1030, 32, 32, bias="BHQk", masked=0.5)
