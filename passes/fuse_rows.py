@@ -12,7 +12,7 @@ their relatives are found like this, without a pattern for any of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import field
 
 from ..ir import dims
@@ -82,15 +82,15 @@ def _grow(graph: Graph) -> list[_Group]:
     needs = _Needs(member)
     read: set[Value] = set()
     closed: set[int] = set()
-    beside: dict[Value, _Group] = {}
+    beside: dict[Hashable, _Group] = {}
     for node in graph.nodes:
         if isinstance(node.op, _BINDING):
             closed.update(map(id, groups))
-        group = _joins(node, closed, needs) or _beside(node, closed, beside)
+        sources = _sources(node, needs)
+        group = _joins(node, closed, needs) or _beside(node, closed, [beside.get(key) for key in sources])
         group = group or _seeds(node, member, read, groups)
-        if group is not None and isinstance(node.op, Reduce):
-            beside[node.inputs[0]] = group
         if group is not None:
+            beside.update(dict.fromkeys(sources, group))
             group.members.append(node)
         for part in [node] if group is None else [n for n in group.members if n not in member]:
             needs.note(part, group)
@@ -153,12 +153,22 @@ def _joins(node: Node, closed: set[int], needs: _Needs) -> _Group | None:
     return None
 
 
-def _beside(node: Node, closed: set[int], beside: Mapping[Value, _Group]) -> _Group | None:
-    """The group that reduces the same operand already."""
-    group = beside.get(node.inputs[0]) if isinstance(node.op, Reduce) else None
-    if group is None or id(group) in closed or len(group.members) >= MAX_NODES or not _fits(node, group):
-        return None
-    return group
+def _sources(node: Node, needs: _Needs) -> list[Hashable]:
+    """What a Reduce reduces: the operand, or any of that shape which the same group makes."""
+    if not isinstance(node.op, Reduce):
+        return []
+    maker = needs.group(node.inputs[0])
+    return [node.inputs[0], *([(id(maker), node.inputs[0].shape)] if maker is not None else [])]
+
+
+def _beside(node: Node, closed: set[int], groups: Sequence[_Group | None]) -> _Group | None:
+    """The one of these groups, which reduce the same already, that takes the node."""
+    for group in groups:
+        if group is None or id(group) in closed or len(group.members) >= MAX_NODES:
+            continue
+        if _fits(node, group):
+            return group
+    return None
 
 
 def _seeds(node: Node, member: dict[Node, _Group], read: set[Value], groups: list[_Group]) -> _Group | None:
@@ -212,6 +222,8 @@ def _worth(group: _Group) -> bool:
     sources = [n.inputs[0] for n in group.members if isinstance(n.op, Reduce)]
     if len(set(sources)) < len(sources):
         return True
+    if len(sources) > 1 and not any(v.shape == group.shape for n in group.members for v in n.outputs):
+        return True  # of several operands that one group made
     reduced = {n.outputs[0] for n in group.members if isinstance(n.op, Reduce)}
     wide = [n for n in group.members if isinstance(n.op, Map) and n.outputs[0].shape == group.shape]
     depends = set(reduced)
