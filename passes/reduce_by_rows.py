@@ -13,11 +13,12 @@ from dataclasses import replace
 
 from ..ir import dims
 from ..ir.graph import Graph, Node, Rewriter
-from ..ir.ops import Reduce
+from ..ir.ops import Reduce, Shape
 from ..ir.regions import everywhere
 
-ROW = 64  # elements of a row that is worth it
-MANY = 4096  # of all rows
+SHORT, LONG = 64, 256  # elements of a row: the fewest, and so many that it takes in no other axis
+FEW = 8  # rows that are searched as one
+MANY = 4096  # elements of all rows that pay for another step
 
 
 @everywhere
@@ -45,10 +46,14 @@ def _row_axes(node: Node) -> tuple[int, ...] | None:
     shape = node.inputs[0].shape
     if op.axes != tuple(range(len(shape))):
         return None
-    first = len(shape)
-    while first > 0 and dims.typical(dims.product(shape[first:])) < ROW:
+    first = len(shape) - 1
+    while first > 0 and _count(shape[first:]) < LONG and _count(shape[: first - 1]) >= FEW:
         first -= 1
-    rows = dims.product(shape[:first])
-    if rows == 1 or dims.typical(dims.product(shape)) < MANY:
+    long = _count(shape[first:]) >= SHORT and _count(shape) >= MANY
+    if first <= 0 or not long or _count(shape[:first]) < FEW:
         return None
     return tuple(range(first, len(shape)))
+
+
+def _count(sizes: Shape) -> int:
+    return dims.typical(dims.product(sizes))
