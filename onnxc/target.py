@@ -347,8 +347,11 @@ _INTRINSICS = {
 #: What is known of the speed of processors with an extension, the first that they have, until it is measured
 #: on one.
 _FACTS = {
-    "amx-bf16": Facts(bf16_dots=0.25, matrix_products=0.14, matrix_loads=0.28),
-    "avx512fp16": Facts(bf16_dots=0.25),  # the same processors, where a virtual machine has no such registers
+    "amx-bf16": Facts(
+        bf16_dots=0.25, matrix_products=0.14, matrix_loads=0.28, level1_bytes=48 << 10, level2_bytes=2 << 20
+    ),
+    # The same processors, where a virtual machine has no such registers.
+    "avx512fp16": Facts(bf16_dots=0.25, level1_bytes=48 << 10, level2_bytes=2 << 20),
     "avx512bf16": Facts(streams=2),  # Zen 4 and 5
 }
 
