@@ -141,9 +141,7 @@ LEAF_ADDED = 10.5  # what a vector's leaves add to a column of its sums, looked 
 
 LINE = 64  # bytes of a line of the cache
 BUFFERED = 4096  # bytes of a result that nobody waits for, wherever they go
-FETCHED = (
-    0.6  # of the time that a result's lines take longer from far: stores wait for them, not what follows
-)
+FETCHED = 0.6  # of the time that a result's lines take longer from far, for which stores alone wait
 
 # Bytes moved, for each byte that a kernel stores or reads.
 READ = 0.85  # that it reads from caches: rates are those of copies, which read as much as they write
