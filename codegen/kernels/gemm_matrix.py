@@ -284,8 +284,13 @@ class Matrices(Gemm):
         blocks, groups = self.blocks_and_groups()
         with k.entry() as f:
             with f.loop("%first", "%last") as parts:
-                rest, block = f.divide(parts.index, f.size(blocks))
-                rest, group = f.divide(rest, f.size(groups))
+                # All panels meet a block of rows, which stay in the second-level cache, before the next does.
+                if self.tiling.order == "panels":
+                    rest, group = f.divide(parts.index, f.size(groups))
+                    rest, block = f.divide(rest, f.size(blocks))
+                else:
+                    rest, block = f.divide(parts.index, f.size(blocks))
+                    rest, group = f.divide(rest, f.size(groups))
                 self.emit_part(f, self.places(f, rest), block, group)
             matrix.release(f)
         steps = p.repeats * p.m.size * p.n.size * p.depth
