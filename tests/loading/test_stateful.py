@@ -20,7 +20,7 @@ from onnxc.codegen.library.compiler import find_compiler
 from onnxc.commands.cli import main
 
 HEADS, DEPTH, WIDTH = 3, 8, 24
-PAGE, READ_ONLY = 4096, 1
+PAGE, READ_ONLY, WRITABLE = 4096, 1, 2
 
 
 def decoder():
@@ -99,6 +99,8 @@ def decode_over_protected_rows(path, spoil):
         keys[512] = 0
     steps({"x": tokens(1, 1, 1)})
     assert len(steps.states["past_k"]) == 1025
+    # Who frees memory may write into it.
+    assert protect(ctypes.c_void_p(first), ctypes.c_size_t(last - first), READ_ONLY | WRITABLE) == 0
 
 
 def test_what_is_there_is_not_written_again(compiled):
