@@ -97,6 +97,17 @@ def test_compile_writes_the_library_and_its_header_and_nothing_else(command, tmp
         assert word in out
 
 
+@pytest.mark.parametrize("known", [None, object()], ids=["not measured", "measured"])
+def test_compile_advises_to_calibrate_where_that_may_make_products_faster(
+    command, tmp_path, monkeypatch, known
+):
+    monkeypatch.setattr("onnxc.driver.measured_facts", lambda target: known)
+    monkeypatch.setattr("onnxc.driver.unmeasured", lambda graph, target: 2)
+    status, out, _ = command("compile", DIGITS, "-o", tmp_path / "a.so")
+    assert status == 0
+    assert ("`onnxc calibrate`" in out and "2 products" in out) == (known is None)
+
+
 def test_compile_json_is_the_report(command, tmp_path):
     status, out, _ = command("compile", DIGITS, "-o", tmp_path / "a.so", "--json")
     report = json.loads(out)

@@ -6,11 +6,12 @@ import pytest
 from support.stored import blocks_of
 
 from onnxc.codegen.kernel import choices_of
-from onnxc.codegen.kernels import gemm_stored
+from onnxc.codegen.kernels import gemm_stored, loop_nest
 from onnxc.codegen.lowering.arithmetic import arithmetic_of, reason_of, summary, unmeasured
 from onnxc.codegen.lowering.select_kernels import select_kernels
+from onnxc.ir import dims
 from onnxc.ir.graph import TensorType, Value, make_node
-from onnxc.ir.ops import Contract
+from onnxc.ir.ops import Attention, Contract
 from onnxc.ir.text_parser import parse
 from onnxc.target import TARGETS, find_target
 
@@ -51,6 +52,17 @@ def test_every_node_says_what_it_computes_in_and_why_it_fell_back(node, target):
     assert f"arithmetic={arithmetic}" in str(graph) and reason in str(graph)
     assert summary(graph)["arithmetic"] == {arithmetic: 1}
     assert list(summary(graph)["fallbacks"].values()) == ([reason] if reason else [])
+
+
+def test_an_attention_is_left_for_its_rows_or_for_its_time():
+    def reason(depth):
+        q, k = (Value(TensorType("float32", (2, n, depth))) for n in (1, 9))
+        node = make_node(Attention(0.5, "bqd", "bkd", "bke", "bqe"), [q, k, k])
+        (choice,) = choices_of(loop_nest, node, TARGETS["x86-64-v3"])
+        return reason_of(replace(node, choice=choice))
+
+    assert reason(8) == "it was expected to be the fastest"
+    assert reason(dims.symbol("d")) == "its rows are not contiguous, or their lengths are not known"
 
 
 @pytest.mark.parametrize(
