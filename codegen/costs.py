@@ -484,7 +484,7 @@ def stored(target: Target, nbytes: float, grown: float = 1.0) -> Estimate:
     return Estimate(memory=waited, overhead=begun, fixed=waited + begun)
 
 
-def begun(target: Target, constants: int) -> Estimate:
+def beginning(target: Target, constants: int) -> Estimate:
     """To begin reading so many constants that lie with weights which were just read: the first bytes of each
     are waited for, several at a time."""
     run = run_passed(target)

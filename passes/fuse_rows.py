@@ -5,8 +5,8 @@
 →   %y = fused rows(%x) { the same }
 
 A row is what Reduces over the last axes go over, keeping them as 1; Maps join that have the shape of the
-whole or of one number a row, and Reduces of what is reduced already. Softmax, the normalisations and all
-their relatives are found like this, without a pattern for any of them.
+whole or of one number a row, and Reduces of what is reduced already or made by the same group. Softmax, the
+normalisations and all their relatives are found like this, without a pattern for any of them.
 """
 
 from __future__ import annotations

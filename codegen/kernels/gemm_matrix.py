@@ -299,8 +299,8 @@ class Matrices(Gemm):
 
     def places(self, f: KernelFunction, index: str) -> dict[int, str]:
         found = super().places(f, index)
-        own = found[A]
         if self.copied:
+            own = found[A]
             at: str = f.temporary(1 if self.tiling.source == "packed" else 0)
             before = self.product.m.size
             for axis in reversed(self.product.outer):

@@ -170,7 +170,7 @@ class _Kernel:
         rows = self.row * dims.typical(dims.product(self.outer))
         read = costs.total(costs.stored(self.target, dims.typical(v.tensor.nbytes)) for v in tables)
         shared = {v for v in self.node.inputs if v.constant is not None}.difference(tables)
-        return rows + read + costs.begun(self.target, len(shared)) + costs.step(self.target)
+        return rows + read + costs.beginning(self.target, len(shared)) + costs.step(self.target)
 
     def place(self, key: tuple[str, int]) -> tuple[str, int]:
         """Where an operand, a result or what is kept lies."""
