@@ -376,6 +376,10 @@ class Function:
 
     # Control flow ------------------------------------------------------------------------------
 
+    def keep_order(self) -> None:
+        """What reads or writes memory stays on its side of this place when LLVM orders instructions."""
+        self.statement('call void asm sideeffect "", "~{memory}"()')
+
     def label(self, name: str) -> None:
         self.lines.append(f"{name}:")
         self.block = name

@@ -100,12 +100,7 @@ def nest(
                 replace(panel, prefetch=fetched_ahead(streams)),
                 chains_for(f.target, tile.rows, tile.vectors),
             )
-        group = tile.group * dtypes.itemsize(tile.lhs)
-        shared = not {d + group for d in displacements}.isdisjoint(
-            displacements
-        )  # LLVM would keep them, and spill
-        unroll = 2 if tile.dot is not None and steps == "2" and not shared else 1  # a loop would cost a tenth
-        sums = multiply_add(f, tile, sums, rows, panel, depth, chains=chains, unroll=unroll, streams=streams)
+        sums = multiply_add(f, tile, sums, rows, panel, depth, chains=chains, streams=streams)
         return sums, after
     (count, stride), *inner = loops
     pointers = [a, *panel.pointers]
