@@ -26,7 +26,7 @@ SMALL = 4  # registers of sums of a tile whose unrolled steps need no more than 
 OWN_STREAMS = 2  # as far as processors fetch ahead by themselves
 STREAM_AHEAD = 1024  # bytes to fetch ahead in each of more streams
 TOGETHER = 2  # steps of k of a tile that fills the registers
-ORDERED = 4  # rows of a step that LLVM may order as it likes: without a bound it lets a sum wait on the stack
+ORDERED = 2  # rows of a step that LLVM may order as it likes: without a bound it lets a sum wait on the stack
 
 
 @dataclass(frozen=True)
