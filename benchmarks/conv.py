@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +23,13 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import KERNELS, loop_nest
 from onnxc.ir.expr import input_
-from onnxc.ir.graph import Node, TensorType, Value, constant_value, make_node
+from onnxc.ir.graph import TensorType, Value, constant_value, make_node
 from onnxc.ir.ops import Conv
 from onnxc.target import find_target
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support import harness
+from support.blocked_cases import laid_out
 
 #: kernel, input channels → output channels @ size of the input, stride s, groups g; dw: depthwise.
 LAYERS = """
@@ -93,10 +94,7 @@ def ours(layer: Layer, target) -> tuple[Callable[[], None], Callable[[], np.ndar
     node = make_node(op, [image, constant_value(w), constant_value(b.reshape(-1, 1, 1))])
     fast = [c for kernel in KERNELS if kernel is not loop_nest for c in choices_of(kernel, node, target)]
     choice = min(fast, key=lambda c: c.time)
-    image = Value(replace(image.type, layout=choice.inputs[0]))
-    result = Value(replace(node.outputs[0].type, layout=choice.output))
-    chosen = Node(op, (image, *node.inputs[1:]), (result,), "", choice)
-    prepared = harness.Prepared(chosen, choice, [x, w, b.reshape(-1, 1, 1)], target)
+    prepared = harness.Prepared(laid_out(node, choice), choice, [x, w, b.reshape(-1, 1, 1)], target)
     return prepared.run, lambda: prepared.results()[0][0], str(choice)
 
 
