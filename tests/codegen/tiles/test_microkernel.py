@@ -109,6 +109,14 @@ def test_the_sums_of_full_tiles_stay_in_registers(target, vectors, row_step):
 
 
 @pytest.mark.parametrize("target", EVERY, ids=str)
+def test_the_sums_of_lower_tiles_that_take_steps_together_stay_in_registers_too(target):
+    for vectors in (2, 3, 4):
+        for rows in range(2, mk.most_rows(target, vectors)):
+            text, _ = text_of(target, rows, vectors)
+            assert not spills(text, target), f"{rows} x {vectors}"
+
+
+@pytest.mark.parametrize("target", EVERY, ids=str)
 def test_a_step_of_a_full_tile_is_hardly_more_than_its_multiply_adds(target):
     rows = mk.most_rows(target, 2)
     text, tile = text_of(target, rows, 2)
