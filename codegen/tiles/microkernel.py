@@ -325,10 +325,10 @@ def multiply_add(
 
 def steps_together(target: Target, tile: Tile, count: str) -> int:
     """How many of `count` steps of k make an iteration. Processors fetch ahead what an instruction will read
-    next time: a line of each row, the sooner the further an iteration goes. On A one thread multiplies 1,022
-    rows by 384 x 1,536 at 203 GFLOP/s so, 180 step by step. One where a broadcast, used once, or a product is
-    overwritten by the sum, which then moves from register to register until some are spilled. Dot products
-    may be of several instructions: one, unless there are two, where a loop would cost a tenth."""
+    next time: a line of each row, the sooner the further an iteration goes (docs/performance.md has figures).
+    One where a broadcast, used once, or a product is overwritten by the sum, which then moves from register
+    to register until some are spilled. Of dot products one, too, unless there are two, where a loop would
+    cost a tenth."""
     if tile.dot is not None:
         return TOGETHER if count == str(TOGETHER) else 1
     return TOGETHER if tile.vectors > 1 and target.fused_multiply_add else 1

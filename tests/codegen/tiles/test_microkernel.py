@@ -53,9 +53,10 @@ def text_of(target, rows, vectors, types=DTYPES[0], depth="%k", row_step=None, *
     return str(text), tile
 
 
-def run(target, rows, vectors, types, depth, **options):
-    """(the tile's result, numpy's) for small random integers, which every type holds exactly."""
-    text, tile = text_of(target, rows, vectors, types, **options)
+def run(target, rows, vectors, types, depth, static=False, **options):
+    """(the tile's result, numpy's) for small random integers, which every type holds exactly. static: the
+    code knows the depth."""
+    text, tile = text_of(target, rows, vectors, types, depth if static else "%k", **options)
     random = np.random.default_rng(rows * 100 + vectors)
     lhs, rhs, accumulate = (dtypes.numpy_dtype(t) for t in types)
     low = 0 if lhs.kind == "u" else -4
@@ -86,9 +87,9 @@ def test_a_depth_of_the_run_may_be_anything(target, depth, chains):
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 3, 4, 5, 11])
-@pytest.mark.parametrize("chains", [1, 2, 4])
-def test_a_static_depth_needs_no_multiple_of_the_unrolling(depth, chains):
-    got, expected = run(RUNNABLE[0], 3, 1, DTYPES[0], depth, chains=chains)
+@pytest.mark.parametrize("vectors, chains", [(1, 1), (1, 2), (1, 4), (2, 1)])
+def test_a_static_depth_needs_no_multiple_of_the_unrolling(depth, vectors, chains):
+    got, expected = run(RUNNABLE[0], 3, vectors, DTYPES[0], depth, static=True, chains=chains)
     np.testing.assert_array_equal(got, expected)
 
 
@@ -121,6 +122,7 @@ def test_a_step_of_a_full_tile_is_hardly_more_than_its_multiply_adds(target):
     rows = mk.most_rows(target, 2)
     text, tile = text_of(target, rows, 2)
     together = mk.steps_together(target, tile, "%k")
+    assert together == (2 if target.fused_multiply_add else 1)
     loop, *_ = inner_loops(commented(text, target))  # behind it one step may be left
     adds = [line for line in loop if re.search(r"\b(v?fmadd|fmla|addps)", line)]
     assert len(adds) == together * rows * 2
