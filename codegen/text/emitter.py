@@ -374,11 +374,11 @@ class Function:
         type_of("store", value, default=type_)
         self.statement(f"store {type_} {value}, ptr {pointer}, align {align}")
 
-    # Control flow ------------------------------------------------------------------------------
-
     def keep_order(self) -> None:
         """What reads or writes memory stays on its side of this place when LLVM orders instructions."""
         self.statement('call void asm sideeffect "", "~{memory}"()')
+
+    # Control flow ------------------------------------------------------------------------------
 
     def label(self, name: str) -> None:
         self.lines.append(f"{name}:")

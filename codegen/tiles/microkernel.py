@@ -400,7 +400,8 @@ def _step(
     present: Count,
     ordered: bool,
 ) -> list[str]:
-    """Step number k of the unrolled ones; `present`: how many elements of A a last group has."""
+    """Step number k of the unrolled ones; `present`: how many elements of A a last group has. ordered: LLVM
+    is not to mix it with others."""
     here = f.offset(panel.pointer, f.mul(tile.step_of(panel), k))
     b = _columns(f, tile, panel, here)
     if panel.prefetch is not None:
