@@ -151,6 +151,8 @@ TRANSPOSED = 2.0  # times the time of a copy
 
 # Parts.
 PART_NS = 1000.0  # a part should take that long, half of the shortest piece that a thread gets of a step
+LEAST_ROWS = 64  # of a strip of a product: with fewer, threads wait for panels
+CROSSED = 5.0  # bytes a nanosecond that a core brings of what another wrote
 MOST_PARTS = 128  # that a step needs: two for each of 64 threads
 
 
@@ -614,6 +616,17 @@ def work(estimate: Estimate, count: Dimension) -> Dimension:
 def parts_for(nanoseconds: float) -> int:
     """How many parts a step that takes so long is worth."""
     return int(max(1, min(MOST_PARTS, nanoseconds / PART_NS)))
+
+
+def strip_rows(row: Estimate, panels: Estimate, nbytes: float) -> float:
+    """How many rows of a product a strip should have: each needs all panels again, but a thread that has
+    strips of its own reads rows that it wrote itself. row: to multiply one by all panels; panels: to bring
+    these and make them ready; nbytes: of a row."""
+    crossed = nbytes / CROSSED
+    waited = (panels.memory + panels.compute) / (HIDDEN * row.compute + crossed)
+    if waited * row.compute > panels.memory:  # while rows are multiplied most panels arrive
+        waited = ((1 - HIDDEN) * panels.memory + panels.compute) / crossed
+    return max(LEAST_ROWS, waited)
 
 
 def elements_per_part(nanoseconds: float) -> int:

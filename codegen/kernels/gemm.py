@@ -3,9 +3,10 @@ pixels, cut into register tiles.
 
       ┌──────┬──────┬───┐   n →  panels of NR = vectors * lanes columns; the last may be an edge
       │ tile │      │   │   m ↓  tiles of equal heights: 49 rows by 14 are 13 + 12 + 12 + 12
-      ├──────┼──────┼───┤   A part is a block of tiles x a group of panels. Order "panels" runs a
-      │      │      │   │   panel through all tiles of the block, "rows" a tile through the group's.
-A constant B is packed when compiling, another by a step of its own if enough tiles share it.
+      ├──────┼──────┼───┤   A part is a strip of tiles x a group of panels. Parts of a strip follow each
+      │      │      │   │   other, so that a thread reads rows that it wrote, and strips that it has whole
+are gone through together. Order "panels" runs a panel through all tiles of a strip, "rows" a tile through the
+group's. A constant B is packed when compiling, another by a step of its own if enough tiles share it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
 from ..tiles.contraction import A, Axis, B, C, Product, contraction_of, itemsizes, product_of
 from ..tiles.epilogue import Epilogue, Operand, Place
+from ..tiles.lines import Lines, shared_lines
 from ..tiles.packing import pack_columns, pack_panel, padded
 from ..tiles.panel import LINE, Ahead, Panel
 from ..tiles.stored_panel import stored_form
@@ -47,9 +49,10 @@ UNKNOWN = 640  # rows, columns and terms at least of a product of which no size 
 
 @dataclass(frozen=True)
 class Tiling:
-    """Tiles of `rows` x (`vectors` * `lanes`); `block` tiles and `group` panels make a part. B's
-    `source` is `constant` (packed when compiling), `packed` (by the run) or `direct` (as it is). `dot`
-    steps of k are one product of the processor's, for which B is `stored` wider than it is."""
+    """Tiles of `rows` x (`vectors` * `lanes`), of which at most a `block` goes through all groups of `group`
+    panels before the next does. B's `source` is `constant` (packed when compiling), `packed` (by the run) or
+    `direct` (as it is). `dot` steps of k are one product of the processor's, for which B is `stored` wider
+    than it is."""
 
     rows: int
     vectors: int
@@ -137,7 +140,6 @@ def _tiling(product: Product, target: Target, rows: int, vectors: int, lanes: in
     held = target.facts.level2_bytes // 4 // max(1, depth * dtypes.itemsize(product.rhs) * lanes * vectors)
     if order == "panels" and tiles > 1 and held * lanes * vectors >= RUN:
         order, group = "rows", held
-        block = max(1, min(tiles, math.ceil(costs.PART_NS / (tile_time * held))))
     stored = None if dot is None else dot.widened
     return Tiling(rows, vectors, lanes, order, block, group, source, group_of_k, stored)
 
@@ -145,13 +147,14 @@ def _tiling(product: Product, target: Target, rows: int, vectors: int, lanes: in
 def parts_of_tiles(
     product: Product, target: Target, rows: int, width: int, tile_time: float, by_rows: bool = True
 ) -> tuple[str, int, int]:
-    """The order of tiles of so many rows and columns, how many of them make a part, and how many panels: by
-    rows where B stays in the second-level cache, else by columns, with as many rows as leave A there."""
+    """The order of tiles of so many rows and columns, how many of them are a block, and how many panels a
+    group: by rows where B stays in the second-level cache, else by columns, with as many rows as leave A
+    there."""
     depth, m, n = (dims.typical(d) for d in (product.depth, product.m.size, product.n.size))
     tiles, panels = -(-m // rows), -(-n // width)
     a_row, b_column = (max(1, depth * dtypes.itemsize(t)) for t in (product.lhs, product.rhs))
     if b_column * n <= target.facts.level2_bytes * 3 // 4 and tiles >= panels and by_rows:
-        return "rows", max(1, min(tiles, math.ceil(costs.PART_NS / (tile_time * panels)))), ALL
+        return "rows", ALL, ALL
     block = max(1, target.facts.level2_bytes // 2 // (a_row * rows))
     if isinstance(product.m.size, int) and tiles:
         block = -(-tiles // -(-tiles // block))  # blocks of equal size
@@ -195,7 +198,8 @@ def estimate(
                 if m > tiling.rows:
                     panel = depth * vectors * tiling.lanes * sizes[B]
                     found += costs.again(target, panel, panel * together) * (rows * count)
-    block = (near or depth) * min(m, tiling.block * tiling.rows) * sizes[A]  # of A, which each panel reads
+    together_rows = tiling.rows if tiling.order == "rows" else min(m, tiling.block * tiling.rows)
+    block = (near or depth) * together_rows * sizes[A]  # of A, which each panel reads
     found += costs.again(target, m * depth * sizes[A], block) * max(0, sum(count for _, count in panels) - 1)
     found += Estimate(compute=inside, overhead=calls)
     columns = sum(vectors * tiling.lanes * count for vectors, count in panels)
@@ -484,18 +488,24 @@ class Gemm:
         """What a tile fetches: `share` bytes in each step of k; where only the run knows how many they are,
         lines for all that a step has."""
         rows = self.product.m.size
-        most = self.depth_bytes * (tile.rows / rows if isinstance(rows, int) else 1)
+        strip = rows // dims.number(self.strips.count) if isinstance(rows, int) else 0
+        most = self.depth_bytes * min(1, tile.rows / max(1, strip))
         return Ahead("%ahead", "%share", math.ceil(most / LINE))
+
+    def share(self, f: KernelFunction, tiles: tuple[str, str]) -> None:
+        """Lets the rows of these tiles fetch the next panel together."""
+        first, behind = (self.row_of(f, tile) for tile in tiles)
+        self.shared_by = first, f.maximum(f.sub(behind, first), 1)
 
     def shares(self, f: KernelFunction, panel: str, row: str, height: int) -> tuple[str, str]:
         """The arguments %ahead and %share of the tile at a row of a panel: where its share begins, and the
         bytes of a step."""
-        rows = f.maximum(f.size(self.product.m.size), 1)
+        first, rows = self.shared_by
         steps = dims.ceil_divide(self.product.depth, self.group)
         each, _ = f.divide(f.size(steps * self.depth_bytes), rows)
         step, _ = f.divide(f.add(height * self.depth_bytes - 1, rows), rows)
         behind = self.panel_bytes() * (1 if self.tiling.order == "panels" else self.tiling.group)
-        return f.offset(panel, f.add(f.size(behind), f.mul(row, each))), step
+        return f.offset(panel, f.add(f.size(behind), f.mul(f.sub(row, first), each))), step
 
     # The entry -----------------------------------------------------------------------------------
 
@@ -506,15 +516,52 @@ class Gemm:
         return Code((self.packing_step(), self.product_step()), (self.packed_bytes,), over)
 
     @property
-    def part_tiles(self) -> int:
-        """Tiles of a part: of a single panel, which threads go through in one order however it is cut, as few
-        as make enough parts."""
-        tiling, p = self.tiling, self.product
-        if tiling.group != 1:
-            return tiling.block
-        tiles = dims.typical(self.tiles)
-        wanted = costs.parts_for(self.cost.total) / max(1, dims.typical(p.repeats * self.panels))
-        return max(1, min(tiling.block, math.ceil(tiles / max(1.0, wanted))))
+    def groups(self) -> Dimension:
+        """Of panels."""
+        group = self.tiling.group
+        return 1 if group == ALL else dims.ceil_divide(self.panels, group)
+
+    @cached_property
+    def strips(self) -> Lines:
+        """Of tiles: as many as let threads have rows of their own, where that pays, or as leave those of a
+        block in the second-level cache."""
+        block = self.tiling.block
+        each = max(1, min(self.least_tiles, (block + 1) // 2))  # a strip may be nearly two
+        return Lines(self.tiles, each, True, None if block == ALL else max(1, block // each - 1))
+
+    @property
+    def least_tiles(self) -> int:
+        """Of a strip, if there are several."""
+        panels, rows = dims.typical(self.product.n.size) / self.width, self.tiling.rows
+        row, nbytes = self.tile_time * (panels / rows), self.bytes_of_row
+        return math.ceil(costs.strip_rows(row, self.panel_time * panels, nbytes) / rows)
+
+    @cached_property
+    def pieces(self) -> Dimension:
+        """Of a strip: as many as make enough parts, if there are tiles."""
+        others = dims.typical(self.product.repeats * self.groups * self.strips.count)
+        wanted = math.ceil(costs.parts_for(self.cost.total) / max(1, others))
+        each = dims.floor_divide(self.tiles, self.strips.count)
+        return dims.minimum(dims.maximum(each, 1), wanted)
+
+    @property
+    def bytes_of_row(self) -> int:
+        """Of A, as tiles read it."""
+        return dims.typical(self.product.depth) * self.sizes[A]
+
+    @property
+    def tile_time(self) -> Estimate:
+        """To multiply a tile of full height by a panel."""
+        step = mk.step_time(self.target, self.tiling.rows, self.tiling.vectors, 1, self.dot)
+        return Estimate(compute=step * dims.typical(self.depth) / self.group)
+
+    @property
+    def panel_time(self) -> Estimate:
+        """Until a panel is there."""
+        nbytes = dims.typical(self.panel_bytes())
+        if self.tiling.source == "constant":
+            return Estimate(memory=costs.stored(self.target, nbytes).memory)
+        return Estimate(memory=nbytes / costs.CROSSED)
 
     @property
     def packed_bytes(self) -> Dimension:
@@ -534,8 +581,7 @@ class Gemm:
         return dims.product(axis.size for axis in axes) * self.depth
 
     def product_step(self) -> Step:
-        k, p = KernelText(self.target), self.product
-        scratch = 64
+        k, scratch = KernelText(self.target), 64
         for name, vectors, columns in self.versions:
             for height in self.heights:
                 tile = self.tile(height, vectors)
@@ -543,14 +589,10 @@ class Gemm:
                 self.emit_tile(k, f"{ENTRY}.{name}", tile, columns)
             if self.heights and not epilogues.in_registers(self.body):
                 self.emit_done(k, f"{ENTRY}.{name}", self.tile(1, vectors), columns)
-        blocks, groups = self.blocks_and_groups()
-        with k.entry() as f, f.loop("%first", "%last") as parts:
-            rest, block = f.divide(parts.index, f.size(blocks))
-            rest, group = f.divide(rest, f.size(groups))
-            self.emit_part(f, self.places(f, rest), block, group)
-        parts_ = p.repeats * blocks * groups
+        with k.entry() as f:
+            self.for_parts(f)
         work = costs.work(self.cost + self.packing() * -1, self.multiply_adds())
-        return k.step(parts_, work, scratch, unit=1)
+        return k.step(self.parts, work, scratch, unit=1)
 
     def multiply_adds(self) -> Dimension:
         p = expected(self.product)
@@ -560,11 +602,22 @@ class Gemm:
         """How many the tiles of a part are cut of."""
         return f.size(self.product.m.size)
 
-    def blocks_and_groups(self) -> tuple[Dimension, Dimension]:
-        """How many blocks of tiles there are, and how many groups of panels."""
-        group = self.tiling.group
-        groups = 1 if group == ALL else dims.ceil_divide(self.panels, group)
-        return dims.ceil_divide(self.tiles, self.part_tiles), groups
+    @property
+    def parts(self) -> Dimension:
+        """By matrix, strip, group and piece."""
+        each = self.strips.count * self.groups * self.pieces
+        return 0 if self.tiles == 0 else self.product.repeats * each
+
+    def for_parts(self, f: KernelFunction) -> None:
+        """Parts %first..%last-1."""
+        pieces, planes = f.size(self.pieces), self.groups * self.pieces
+        with shared_lines(f, self.strips, planes, self.product.repeats) as (matrix, plane, (first, behind)):
+            group, piece = f.divide(plane, pieces)
+            here, tiles = f.sub(behind, first), []
+            for number in (piece, f.add(piece, 1)):
+                tiles.append(f.add(first, f.divide(f.mul(number, here), pieces)[0]))
+            self.share(f, (first, behind))
+            self.emit_part(f, self.places(f, matrix), (tiles[0], tiles[1]), group)
 
     def places(self, f: KernelFunction, index: str) -> dict[int, str]:
         """The addresses of A, B, C and the epilogue's operands for an index of the outer axes."""
@@ -583,8 +636,11 @@ class Gemm:
                 base[operand] = f.offset(pointer, f.mul(here, f.size(step)))
         return base
 
-    def emit_part(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
-        """The tiles of a block and the panels of a group, in the tiling's order."""
+    def emit_part(
+        self, f: KernelFunction, places: dict[int, str], tiles: tuple[str, str], group: str
+    ) -> None:
+        """Tiles of a strip, from the first to the one behind the last, and the panels of a group, in the
+        tiling's order."""
 
         def tile(height: int, row: str, name: str, panel: str, columns: str) -> None:
             self.call_tile(f, places, height, row, name, panel, columns)
@@ -593,12 +649,12 @@ class Gemm:
             self.for_panels(
                 f,
                 group,
-                lambda *panel: self.for_tiles(f, block, lambda height, row: tile(height, row, *panel)),
+                lambda *panel: self.for_tiles(f, tiles, lambda height, row: tile(height, row, *panel)),
             )
         else:
             self.for_tiles(
                 f,
-                block,
+                tiles,
                 lambda height, row: self.for_panels(f, group, lambda *panel: tile(height, row, *panel)),
             )
 
@@ -641,15 +697,19 @@ class Gemm:
             result.append(f.offset(pointer, f.mul(panel, f.size(across))))
         return result
 
-    def for_tiles(self, f: KernelFunction, block: str, body: Callable[[int, str], None]) -> None:
-        """body(height, first row) for the tiles of a block."""
+    def for_tiles(self, f: KernelFunction, tiles: tuple[str, str], body: Callable[[int, str], None]) -> None:
+        """body(height, first row) for the tiles of a strip."""
         rows, most = self.rows(f), self.tiling.rows
-        mk.for_equal_tiles(f, rows, most, lambda h, row, _: body(h, row), *self.tile_range(f, block))
+        mk.for_equal_tiles(f, rows, most, lambda h, row, _: body(h, row), *tiles)
 
-    def tile_range(self, f: KernelFunction, block: str) -> tuple[str, str]:
-        """The first tile of a block, and the one behind its last."""
-        first = f.mul(block, self.part_tiles)
-        return first, f.minimum(f.add(first, self.part_tiles), f.size(self.tiles))
+    def number_of_tiles(self, f: KernelFunction) -> str:
+        most = self.tiling.rows
+        return f.divide(f.add(self.rows(f), most - 1), most)[0]
+
+    def row_of(self, f: KernelFunction, tile: str) -> str:
+        """Where a tile begins."""
+        low, extra = f.divide(self.rows(f), f.maximum(self.number_of_tiles(f), 1))
+        return f.add(f.mul(low, tile), f.minimum(tile, extra))
 
     def for_panels(self, f: KernelFunction, group: str, body: Callable[[str, str, str], None]) -> None:
         """body(kind, panel, columns) for the panels of a group."""

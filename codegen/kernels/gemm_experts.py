@@ -26,6 +26,7 @@ from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
 from ..tiles import stored_panel as panels
 from ..tiles.contraction import B, Product, product_of
+from ..tiles.lines import Lines
 from ..tiles.stored_panel import stored_form, stored_operand
 from . import gemm, gemm_stored
 from .gemm import Gemm, Tiling
@@ -192,8 +193,13 @@ class _Experts(Gemm):
         self.run = "0"  # rows of the expert that is being written
         return self
 
-    def blocks_and_groups(self) -> tuple[Dimension, Dimension]:
-        return 1, dims.ceil_divide(self.panels, self.tiling.group)
+    @property
+    def strips(self) -> Lines:
+        return Lines(1, 1)  # which is all that an expert has
+
+    @property
+    def pieces(self) -> Dimension:
+        return 1
 
     def matrix_bytes(self) -> Dimension:
         """Of the panels of one expert."""
@@ -205,11 +211,7 @@ class _Experts(Gemm):
     def rows(self, f: KernelFunction) -> str:
         return self.run
 
-    def tile_range(self, f: KernelFunction, block: str) -> tuple[str, str]:
-        most = self.tiling.rows
-        return "0", f.divide(f.add(self.run, most - 1), most)[0]
-
-    def emit_part(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
+    def emit_part(self, f: KernelFunction, places: dict[int, str], part: tuple[str, str], group: str) -> None:
         indices, rows = f.input(self.indices), f.size(self.every)
         with f.loop(0, rows, carried=[("i64", "0")]) as loop:
             here, (first,) = loop.index, loop.carried
@@ -220,7 +222,9 @@ class _Experts(Gemm):
             ends = f.binary("or", ends, f.compare("ne", expert, other), "i1")
             with f.when(ends):
                 self.run = f.sub(following, first)
-                super().emit_part(f, self.run_places(f, places, first, expert), "0", group)
+                every = "0", self.number_of_tiles(f)
+                self.share(f, every)
+                super().emit_part(f, self.run_places(f, places, first, expert), every, group)
             loop.carry(f.select(ends, "i64", following, first))
 
     def index(self, f: KernelFunction, indices: str, row: str) -> str:

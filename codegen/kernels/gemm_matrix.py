@@ -177,12 +177,8 @@ class Matrices(Gemm):
 
     @property
     def together(self) -> int:
-        """The tiles that use a panel one after the other, most of the time."""
+        """The tiles that use a panel one after the other, at least: each fetches a share of the next one."""
         return max(1, min(dims.typical(self.tiles), self.tiling.block))
-
-    @property
-    def part_tiles(self) -> int:
-        return self.tiling.block  # each tile of it fetches a share of the next panel
 
     @property
     def fetched(self) -> bool:
@@ -281,21 +277,12 @@ class Matrices(Gemm):
     def product_step(self) -> Step:
         k, p = KernelText(self.target), self.product
         self.emit_functions(k)
-        blocks, groups = self.blocks_and_groups()
         with k.entry() as f:
-            with f.loop("%first", "%last") as parts:
-                # All panels meet a block of rows, which stay in the second-level cache, before the next does.
-                if self.tiling.order == "panels":
-                    rest, group = f.divide(parts.index, f.size(groups))
-                    rest, block = f.divide(rest, f.size(blocks))
-                else:
-                    rest, block = f.divide(parts.index, f.size(blocks))
-                    rest, group = f.divide(rest, f.size(groups))
-                self.emit_part(f, self.places(f, rest), block, group)
+            self.for_parts(f)
             matrix.release(f)
         steps = p.repeats * p.m.size * p.n.size * p.depth
         scratch = self.sums_bytes * (self.tiling.block if self.in_runs else 1)
-        return k.step(p.repeats * blocks * groups, costs.work(self.cost, steps), scratch)
+        return k.step(self.parts, costs.work(self.cost, steps), scratch)
 
     def places(self, f: KernelFunction, index: str) -> dict[int, str]:
         found = super().places(f, index)
@@ -313,13 +300,22 @@ class Matrices(Gemm):
                 found[A] = f.select(f.compare("ne", f.size(self.is_copied), 0, "i64"), "ptr", at, own)
         return found
 
-    def emit_part(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
+    @property
+    def pieces(self) -> Dimension:
+        return 1 if self.tiling.order == "panels" else super().pieces  # of such tiles each fetches its share
+
+    @property
+    def tile_time(self) -> Estimate:
+        step = costs.matrix_step(self.target, self.unit, self.tiling.rows, self.tiling.vectors)
+        return Estimate(compute=step * self.steps)
+
+    def emit_part(self, f: KernelFunction, places: dict[int, str], part: tuple[str, str], group: str) -> None:
         words = [f"i64 {f.size(word)}" for word in self.words]
 
         def tile(rows: tuple[str, str, str], panel: tuple[str, str, str], run: tuple[str, str]) -> None:
             (height, row, number), (name, index, columns), (begun, steps) = rows, panel, run
             a, b, *others = self.tile_places(f, places, row, index)
-            here, each = f.sub(number, f.mul(block, self.tiling.block)), self.bytes_ahead(self.tiling.vectors)
+            here, each = f.sub(number, part[0]), self.bytes_ahead(self.tiling.vectors)
             share = f.mul(f.add(f.mul(here, self.steps), begun), each)
             ahead = f.offset(b, f.add(f.size(self.panel_bytes()), share)) if self.fetched else "null"
             sums = f.offset("%scratch", f.mul(here, self.sums_bytes)) if self.in_runs else "%scratch"
@@ -330,7 +326,7 @@ class Matrices(Gemm):
             arguments += [f"i64 {begun}", f"i64 {steps}"] if self.in_runs else []
             self.call_matrix_tile(f, name, height, ", ".join(arguments))
 
-        ranges = list(self.ranges(f, block))
+        ranges = list(self.ranges(f, part))
         if len(ranges) == 1 or self.in_runs:
             self.set_most_rows(f)
 
@@ -385,7 +381,7 @@ class Matrices(Gemm):
         body: Callable[[str, str, str], None],
         told: bool = True,
     ) -> None:
-        """body(height, row, number) for the tiles of a block, whose registers are told their rows where these
+        """body(height, row, number) for the tiles of a part, whose registers are told their rows where these
         differ; not `told`: tiles may have more rows than their height."""
         for height, skipped, start, stop in ranges:
             with f.when(f.compare("slt", start, stop)):
@@ -394,11 +390,9 @@ class Matrices(Gemm):
                 with f.loop(start, stop) as loop:
                     body(height, f.add(f.mul(loop.index, height), skipped), loop.index)
 
-    def ranges(self, f: KernelFunction, block: str) -> Iterator[tuple[str, str, str, str]]:
-        """The tiles of a block, nearly equally high: (height, rows before those, first, behind the last)."""
-        rows, size = f.size(self.product.m.size), self.tiling.block
-        first = f.mul(block, size)
-        last = f.minimum(f.add(first, size), f.size(self.tiles))
+    def ranges(self, f: KernelFunction, part: tuple[str, str]) -> Iterator[tuple[str, str, str, str]]:
+        """The tiles of a part, nearly equally high: (height, rows before those, first, behind the last)."""
+        rows, (first, last) = f.size(self.product.m.size), part
         low, extra = f.divide(
             rows, f.maximum(f.size(self.tiles), 1)
         )  # the first `extra` tiles are a row higher

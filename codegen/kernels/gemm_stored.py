@@ -188,8 +188,18 @@ class Stored(Gemm):
         return 0  # there is one
 
     @property
-    def part_tiles(self) -> int:
-        return self.tiling.block  # a part decodes its panels
+    def pieces(self) -> Dimension:
+        return 1  # each would decode a panel
+
+    @property
+    def least_tiles(self) -> int:
+        few = -(-self.tiling.few // self.tiling.rows)  # which do not know of strips
+        return max(super().least_tiles, few)
+
+    @property
+    def panel_time(self) -> Estimate:
+        decoded = costs.DECODED * self.form.depth * self.tiling.vectors
+        return super().panel_time + costs.compute(self.target, decoded)
 
     # The next panel ------------------------------------------------------------------------------
 
@@ -295,7 +305,7 @@ class Stored(Gemm):
         return f.offset("%scratch", self.decoded_at)
 
     def product_step(self) -> Step:
-        k, t, p = KernelText(self.target), self.tiling, self.product
+        k, t = KernelText(self.target), self.tiling
         many, scratch = bool(self.many_heights()), self.decoded_at
         for name, vectors, columns in self.versions:
             for kind, heights in self.heights_of().items():
@@ -310,18 +320,15 @@ class Stored(Gemm):
                     f.statement("ret void")
         if many:
             scratch += 4 * self.form.depth * self.width
-        blocks, groups = self.blocks_and_groups()
-        with k.entry() as f, f.loop("%first", "%last") as parts:
-            rest, block = f.divide(parts.index, f.size(blocks))
-            rest, group = f.divide(rest, f.size(groups))
-            self.emit_part(f, self.places(f, rest), block, group)
+        with k.entry() as f:
+            self.for_parts(f)
         before = _rounding(self.target, self.plain, self.block) if self.block else Estimate()
         work = costs.work(self.cost + before * -1, self.multiply_adds())
-        return k.step(p.repeats * blocks * groups, work, scratch, unit=1)
+        return k.step(self.parts, work, scratch, unit=1)
 
-    def emit_part(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
-        """Panels in turn, each through all tiles of the block."""
-        m, few = self.rows(f), self.tiling.few
+    def emit_part(self, f: KernelFunction, places: dict[int, str], part: tuple[str, str], group: str) -> None:
+        """Panels in turn, each through all tiles of the part."""
+        m, few, (first, last) = self.rows(f), self.tiling.few, part
 
         def streamed(name: str, panel: str, columns: str) -> None:
             self.kind = FEW
@@ -331,13 +338,12 @@ class Stored(Gemm):
                 self.call_tile(f, at, height, row, f"{name}{FEW}", panel, columns)
 
             if self.tiling.integers:
-                self.for_tiles(f, block, tile)
+                self.for_tiles(f, part, tile)
             else:
                 mk.for_equal_tiles(f, m, few, lambda height, row, _: tile(height, row))
 
         def shared(name: str, panel: str, columns: str) -> None:
-            numbers, (first, last) = self.decoded(f), self.tile_range(f, block)
-            second = f.add(first, 1)
+            numbers, second = self.decoded(f), f.add(first, 1)
 
             def tiles(kind: str, start: str, stop: str, b: str | None) -> None:
                 self.kind = kind

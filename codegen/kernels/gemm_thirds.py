@@ -460,16 +460,37 @@ class _Thirds(Matrices):
         operands = {k: at for k, at in places.items() if k != ROWS}
         return super().tile_places(f, operands, row, panel)
 
-    def emit_part(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
+    @property
+    def least_tiles(self) -> int:
+        few = -(-self.tiling.few // self.tiling.rows)  # which do not know of strips
+        return max(super().least_tiles, few)
+
+    @property
+    def bytes_of_row(self) -> int:
+        return self.row_bytes
+
+    @property
+    def tile_time(self) -> Estimate:
+        t = self.tiling
+        return Estimate(compute=self.steps * _step(self.target, self.unit, t.parts, t.rows, t.vectors))
+
+    @property
+    def panel_time(self) -> Estimate:
+        t, found = self.tiling, super().panel_time
+        if t.form is not None and not t.codes:
+            found += costs.compute(self.target, costs.DECODED * self.whole * t.vectors)
+        return found + _splitting(self.product, t.parts, self.width, self.target)
+
+    def emit_part(self, f: KernelFunction, places: dict[int, str], part: tuple[str, str], group: str) -> None:
         """Many rows by thirds, few on vectors where the run tells how many there are."""
         if self.few:
             few = f.compare("sle", f.size(self.product.m.size), self.tiling.few, "i64")
             with f.when(few):
                 self.emit_few(f, places, group)
             with f.when(f.invert(few)):
-                self.emit_many(f, places, block, group)
+                self.emit_many(f, places, part, group)
         else:
-            self.emit_many(f, places, block, group)
+            self.emit_many(f, places, part, group)
 
     def emit_few(self, f: KernelFunction, places: dict[int, str], group: str) -> None:
         operands = {k: at for k, at in {**places, A: places[ROWS]}.items() if k != ROWS}
@@ -487,18 +508,18 @@ class _Thirds(Matrices):
 
         self.for_panels(f, group, panel)
 
-    def emit_many(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
+    def emit_many(self, f: KernelFunction, places: dict[int, str], part: tuple[str, str], group: str) -> None:
         """Some steps of k in turn: panels in turn, each split and multiplied by all rows."""
-        ranges = list(self.ranges(f, block))
+        ranges = list(self.ranges(f, part))
         self.set_most_rows(f)
         for first, steps in self.blocks_of_depth:
-            self.emit_steps(f, places, block, group, ranges, first, steps)
+            self.emit_steps(f, places, part[0], group, ranges, first, steps)
 
     def emit_steps(
         self,
         f: KernelFunction,
         places: dict[int, str],
-        block: str,
+        first_tile: str,
         group: str,
         ranges: list[tuple[str, str, str, str]],
         first: int,
@@ -531,7 +552,7 @@ class _Thirds(Matrices):
 
                 def tile(height: str, row: str, index: str) -> None:
                     found = self.tile_places(f, places, row, number)
-                    waiting = here = f.sub(index, f.mul(block, self.tiling.block))
+                    waiting = here = f.sub(index, first_tile)
                     if several:
                         before = f.mul(f.sub(number, f.mul(group, self.tiling.group)), self.tiling.block)
                         waiting = f.add(before, here)

@@ -1,6 +1,6 @@
 """How kernels cut a plane into parts: by lines, which are the rows of a blocked image, the pixels of one of a
-single row, or the tiles of queries that attention has of a head. Sizes alone decide, so that any number of
-threads gives the same.
+single row, the tiles of queries that attention has of a head, or the tiles of rows of a product. Sizes alone
+decide, so that any number of threads gives the same.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from ..kernel import KernelFunction
 
 @dataclass(frozen=True)
 class Lines:
-    """`length` lines in `count` chunks of `each`; the last chunk has what is left too."""
+    """`length` lines in `count` chunks of `each`. What is left is the last chunk's too, or all chunks are
+    nearly `equal`. `most`: how many of an image are gone through together, if not all that a thread has."""
 
     length: Dimension
     each: int
+    equal: bool = False
+    most: int | None = None
 
     @property
     def count(self) -> Dimension:
@@ -32,6 +35,10 @@ class Lines:
     def at(self, f: KernelFunction, chunk: str, length: Dimension | None = None) -> tuple[str, str]:
         """(first, beyond the last) line of a chunk; of as many lines as there are, or `length`."""
         length = self.length if length is None else length
+        if self.equal:
+            count = f.size(self.count)
+            first, behind = (f.divide(f.mul(n, f.size(length)), count)[0] for n in (chunk, f.add(chunk, 1)))
+            return first, behind
         first = f.mul(chunk, self.each)
         final = f.compare("eq", chunk, f.size(self.count - 1))
         return first, f.select(final, "i64", f.size(length), f.add(first, self.each))
@@ -61,24 +68,30 @@ def joined(
     f: KernelFunction, lines: Lines, first: str, last: str, batch: Dimension
 ) -> Iterator[tuple[str, tuple[str, str]]]:
     """Goes through chunks first..last-1, at least one, which are numbered by image and chunk: the body is
-    written for (n, lines), all of an image together."""
+    written for (n, lines), those of an image together."""
     count = f.size(lines.count)
     beyond = f.add(f.divide(f.sub(last, 1), count)[0], 1)
     with f.loop(f.divide(first, count)[0], beyond) as image:
         before = f.mul(image.index, count)
         top, bottom = f.maximum(f.sub(first, before), 0), f.minimum(f.sub(last, before), count)
         n = image.index if batch != 1 else "0"
-        yield n, (lines.at(f, top)[0], lines.at(f, f.sub(bottom, 1))[1])
+        if lines.most is None:
+            yield n, (lines.at(f, top)[0], lines.at(f, f.sub(bottom, 1))[1])
+            return
+        with f.loop(top, bottom, lines.most) as some:
+            last_of = f.sub(f.minimum(f.add(some.index, lines.most), bottom), 1)
+            yield n, (lines.at(f, some.index)[0], lines.at(f, last_of)[1])
 
 
 @contextmanager
 def shared_lines(
-    f: KernelFunction, lines: Lines, planes: int, batch: Dimension
+    f: KernelFunction, lines: Lines, planes: Dimension, batch: Dimension
 ) -> Iterator[tuple[str, str, tuple[str, str]]]:
     """Goes through parts %first..%last-1, which are numbered by image, chunk and plane: a thread has some
     lines to itself, in all planes but at its ends, and reads what it wrote itself in the step before. The
     body is written for (n, plane, lines): whole chunks together, plane by plane, as if there were none."""
-    (low, begin), (high, end) = f.divide("%first", planes), f.divide("%last", planes)
+    every = f.size(planes)
+    (low, begin), (high, end) = f.divide("%first", every), f.divide("%last", every)
     started, ended, same = f.compare("ne", begin, 0), f.compare("ne", end, 0), f.compare("eq", low, high)
     whole = f.add(low, f.cast("zext", started, "i64"))  # the first chunk in all planes
     alone = f.binary("and", started, same, "i1")  # planes of a single chunk, which begin and end in it
@@ -89,7 +102,7 @@ def shared_lines(
         last = f.select(tail, "i64", f.add(high, rest), f.select(head, "i64", whole, high))
         from_ = f.select(head, "i64", begin, "0")
         ends = f.binary("or", tail, f.binary("and", head, same, "i1"), "i1")
-        to = f.select(ends, "i64", end, str(planes))
+        to = f.select(ends, "i64", end, every)
         with (
             f.when(f.compare("slt", first, last)),
             joined(f, lines, first, last, batch) as (n, here),

@@ -93,6 +93,15 @@ def test_parts_follow_from_the_time(nanoseconds, parts):
     assert costs.MOST_PARTS >= 64
 
 
+def test_a_strip_of_a_product_has_rows_enough_for_what_it_does_with_every_panel():
+    row, nbytes = Estimate(compute=100.0), 4096.0
+    near, far, decoded = (
+        costs.strip_rows(row, panels, nbytes)
+        for panels in (Estimate(memory=1e3), Estimate(memory=1e6), Estimate(compute=1e6, memory=1e3))
+    )
+    assert near == costs.LEAST_ROWS < far < decoded
+
+
 def test_dumps_show_what_a_node_is_estimated_to_take():
     (node,) = select_kernels(parse(CHAIN), TARGET).nodes
     cost = chosen(node).cost
