@@ -3,10 +3,11 @@ pixels, cut into register tiles.
 
       ┌──────┬──────┬───┐   n →  panels of NR = vectors * lanes columns; the last may be an edge
       │ tile │      │   │   m ↓  tiles of equal heights: 49 rows by 14 are 13 + 12 + 12 + 12
-      ├──────┼──────┼───┤   A part is a strip of tiles x a group of panels. Parts of a strip follow each
-      │      │      │   │   other, so that a thread reads rows that it wrote, and strips that it has whole
-are gone through together. Order "panels" runs a panel through all tiles of a strip, "rows" a tile through the
-group's. A constant B is packed when compiling, another by a step of its own if enough tiles share it.
+      ├──────┼──────┼───┤   A part is a strip of tiles, or a piece of it, x a group of panels. Those of a
+      │      │      │   │   strip follow each other, so that a thread reads rows that it wrote itself, and
+strips that it has whole are gone through together. Order "panels" runs a panel through all tiles of a strip,
+"rows" a tile through the group's. A constant B is packed when compiling, another by a step of its own if
+enough tiles share it.
 """
 
 from __future__ import annotations
@@ -198,8 +199,8 @@ def estimate(
                 if m > tiling.rows:
                     panel = depth * vectors * tiling.lanes * sizes[B]
                     found += costs.again(target, panel, panel * together) * (rows * count)
-    together_rows = tiling.rows if tiling.order == "rows" else min(m, tiling.block * tiling.rows)
-    block = (near or depth) * together_rows * sizes[A]  # of A, which each panel reads
+    rows_together = tiling.rows if tiling.order == "rows" else min(m, tiling.block * tiling.rows)
+    block = (near or depth) * rows_together * sizes[A]  # of A, which each panel reads
     found += costs.again(target, m * depth * sizes[A], block) * max(0, sum(count for _, count in panels) - 1)
     found += Estimate(compute=inside, overhead=calls)
     columns = sum(vectors * tiling.lanes * count for vectors, count in panels)
@@ -610,6 +611,10 @@ class Gemm:
 
     def for_parts(self, f: KernelFunction) -> None:
         """Parts %first..%last-1."""
+        if self.parts == 1:
+            every = "0", self.number_of_tiles(f)
+            self.share(f, every)
+            return self.emit_part(f, self.places(f, "0"), every, "0")
         pieces, planes = f.size(self.pieces), self.groups * self.pieces
         with shared_lines(f, self.strips, planes, self.product.repeats) as (matrix, plane, (first, behind)):
             group, piece = f.divide(plane, pieces)
