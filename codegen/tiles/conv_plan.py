@@ -104,6 +104,13 @@ class ConvPlan:
         return self.column_bytes * sum(p.count * p.width for p in self.kinds)
 
     @property
+    def widened(self) -> int:
+        """How many times as large as weights are stored the numbers are that they are decoded to."""
+        if self.dot is not None or self.stored is None:
+            return 1
+        return dtypes.itemsize(self.dtype) // dtypes.itemsize(self.stored)
+
+    @property
     def once(self) -> bool:
         """Whether a single tile reads a panel, most of the time, and that for a single pixel."""
         return self.out.height == self.out.width == 1 == dims.typical(self.out.batch)
@@ -487,11 +494,12 @@ def partition(plan: ConvPlan, target: Target, cost: Estimate) -> tuple[Lines, bo
 
 def shares_lines(plan: ConvPlan, target: Target) -> bool:
     """Whether threads share the lines of an image that the cache holds rather than the panels: each reads all
-    weights then, which are no more than image and result, and what it wrote itself in the step before."""
+    weights then, which are no more than image and result even as numbers, and what it wrote itself in the
+    step before."""
     if plan.by_lines:
         return True
     total, half = dims.typical(plan.x.image), target.facts.level2_bytes // 2
-    return total <= half and plan.weight_bytes <= total + dims.typical(plan.out.image)
+    return total <= half and plan.weight_bytes * plan.widened <= total + dims.typical(plan.out.image)
 
 
 def decoding(plan: ConvPlan, target: Target, lines: Lines, outermost: bool) -> ConvPlan:
@@ -499,8 +507,7 @@ def decoding(plan: ConvPlan, target: Target, lines: Lines, outermost: bool) -> C
     panel where its lines follow each other, else all of them, or one for the lines of a part."""
     if plan.dot is not None or plan.stored is None:
         return plan
-    wide = dtypes.itemsize(plan.dtype) // dtypes.itemsize(plan.stored)
-    kept = not outermost and plan.weight_bytes * wide <= target.facts.level2_bytes // 4
+    kept = not outermost and plan.weight_bytes * plan.widened <= target.facts.level2_bytes // 4
     together = lines.length if outermost or kept else lines.each
     across = 1 if plan.single_row else -(-dims.typical(plan.out.width) // plan.widths[0])
     tiles = dims.typical(together) // plan.line_step * across

@@ -252,6 +252,16 @@ def test_panels_of_halves_are_decoded_where_several_tiles_share_them(shape, deco
     assert (found.decoded, found.kept) == (decoded, kept)
 
 
+@pytest.mark.parametrize("shape, shared", [((64, 28, 96), True), ((1024, 14, 256), False)])
+def test_threads_share_lines_where_the_numbers_of_weights_are_few_however_these_are_stored(shape, shared):
+    channels, side, outputs = shape
+    target = replace(LEVELS["x86-64-v4"], facts=Facts(level2_bytes=2 << 20))
+    for node in of_halves(convolution((1, channels, side, side), (outputs, channels, 1, 1)), "bfloat16"):
+        choice, *_ = choices_of(conv, node, target)
+        plan = conv.plan_of(laid_out(node, choice), target, choice.tiling)
+        assert conv_plan.shares_lines(plan, target) is shared
+
+
 @TARGETS
 def test_batches(target):
     check(convolution((3, 18, 6, 5), (20, 18, 3, 3), pads=1), conv, target, output_halo=2)
