@@ -152,7 +152,7 @@ TRANSPOSED = 2.0  # times the time of a copy
 # Parts.
 PART_NS = 1000.0  # a part should take that long, half of the shortest piece that a thread gets of a step
 LEAST_ROWS = 64  # of a strip of a product: with fewer, threads wait for panels
-CROSSED = 5.0  # bytes a nanosecond that a core brings of what another wrote
+CROSSED = 5.0  # bytes a nanosecond that tiles of a product bring of rows that another core wrote
 MOST_PARTS = 128  # that a step needs: two for each of 64 threads
 
 

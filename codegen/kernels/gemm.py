@@ -527,12 +527,17 @@ class Gemm:
         """Of tiles: as many as let threads have rows of their own, where that pays, or as leave those of a
         block in the second-level cache."""
         block = self.tiling.block
-        each = max(1, min(self.least_tiles, (block + 1) // 2))  # a strip may be nearly two
-        return Lines(self.tiles, each, True, None if block == ALL else max(1, block // each - 1))
+        each = max(self.fewest_tiles, min(self.least_tiles, (block + 1) // 2))  # a strip may be nearly two
+        return Lines(self.tiles, each, equal=True, most=None if block == ALL else max(1, block // each - 1))
+
+    @property
+    def fewest_tiles(self) -> int:
+        """Of a strip, if there are several, whatever caches hold."""
+        return 1
 
     @property
     def least_tiles(self) -> int:
-        """Of a strip, if there are several."""
+        """Of a strip, if there are several, as long as caches hold them."""
         panels, rows = dims.typical(self.product.n.size) / self.width, self.tiling.rows
         row, nbytes = self.tile_time * (panels / rows), self.bytes_of_row
         return math.ceil(costs.strip_rows(row, self.panel_time * panels, nbytes) / rows)

@@ -113,7 +113,8 @@ def estimate(node: Node, product: Product, tiling: Tiling, unit: Matrix, target:
     panel = steps * unit.depth * tiling.vectors * unit.columns * size_b
     run = tiling.run / steps * (panel + depth * tiling.rows * size_a)
     found += costs.again(target, panel, run) * (tiles * panels)
-    block = depth * min(m, tiling.block * tiling.rows) * size_a
+    rows_together = tiling.rows if tiling.order == "rows" else min(m, tiling.block * tiling.rows)
+    block = depth * rows_together * size_a
     found += costs.again(target, m * depth * size_a, block) * max(0, panels - 1)
     if product.constant:
         found += costs.stored(target, panel * panels)
@@ -177,7 +178,7 @@ class Matrices(Gemm):
 
     @property
     def together(self) -> int:
-        """The tiles that use a panel one after the other, at least: each fetches a share of the next one."""
+        """The tiles that use a panel one after the other, most of the time."""
         return max(1, min(dims.typical(self.tiles), self.tiling.block))
 
     @property

@@ -192,9 +192,9 @@ class Stored(Gemm):
         return 1  # each would decode a panel
 
     @property
-    def least_tiles(self) -> int:
-        few = -(-self.tiling.few // self.tiling.rows)  # which do not know of strips
-        return max(super().least_tiles, few)
+    def fewest_tiles(self) -> int:
+        few = -(-self.tiling.few // self.tiling.rows)  # multiplied as if there were no strips, so in one
+        return few // 2 + 1
 
     @property
     def panel_time(self) -> Estimate:

@@ -461,9 +461,9 @@ class _Thirds(Matrices):
         return super().tile_places(f, operands, row, panel)
 
     @property
-    def least_tiles(self) -> int:
-        few = -(-self.tiling.few // self.tiling.rows)  # which do not know of strips
-        return max(super().least_tiles, few)
+    def fewest_tiles(self) -> int:
+        few = -(-self.tiling.few // self.tiling.rows)  # multiplied as if there were no strips, so in one
+        return few // 2 + 1 if self.few else 1
 
     @property
     def bytes_of_row(self) -> int:
