@@ -38,6 +38,10 @@ class Kernel(Protocol):
 TilingT = TypeVar("TilingT", covariant=True)
 
 
+#: Of what a tiling counts: as many as there are.
+ALL = 1 << 30
+
+
 @dataclass(frozen=True)
 class Offer(Generic[TilingT]):
     """A way in which a kernel could run a node: what it is estimated to take, its tiling (a dataclass of the
@@ -77,7 +81,8 @@ class Choice(Offer[TilingT]):
         return self.kernel.__name__.rpartition(".")[2]
 
     def __str__(self) -> str:
-        tiling = {} if self.tiling is None else {k: v for k, v in vars(self.tiling).items() if v is not None}
+        tiling = {} if self.tiling is None else vars(self.tiling)
+        tiling = {k: "all" if v == ALL else v for k, v in tiling.items() if v is not None}
         estimates = {k: round(v) for k, v in {"ns": self.time, **vars(self.cost)}.items()}
         told = {k: v for k, v in (("arithmetic", self.arithmetic), ("why", self.why)) if v}
         facts = (*tiling.items(), *estimates.items(), *told.items())

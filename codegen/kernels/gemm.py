@@ -27,7 +27,7 @@ from ...records import dataclass
 from ...target import Dot, Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, nearest, offered
+from ..kernel import ALL, Choice, Code, KernelFunction, KernelText, Offer, Step, nearest, offered
 from ..text.emitter import ENTRY, Function, Text
 from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
@@ -40,7 +40,6 @@ from ..tiles.stored_panel import stored_form
 
 MOST_ROWS = 24  # of a tile
 SHARED_SET = 8  # rows whose elements at one k may fall into one set of the first-level cache
-ALL = 1 << 30  # panels or tiles: as many as there are
 RUN = 384  # columns that are long runs of the rows they are written to: memory takes short ones slowly
 UNKNOWN = 640  # rows, columns and terms at least of a product of which no size is known
 

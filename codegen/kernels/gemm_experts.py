@@ -20,7 +20,7 @@ from ...ir.ops import Contract, Fused, Reshape, Transpose
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, Offer, nearest, offered
+from ..kernel import ALL, Choice, Code, KernelFunction, Offer, nearest, offered
 from ..nests.nest import fail
 from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
@@ -83,7 +83,7 @@ def _tilings(node: Node[Fused], one: Node[Contract], product: Product, target: T
         )
         _, _, group = gemm.parts_of_tiles(product, target, rows, width, tile_time, by_rows=False)
         source = "constant" if product.constant else "packed"
-        yield replace(tiling, order="panels", block=gemm.ALL, group=group, source=source)
+        yield replace(tiling, order="panels", block=ALL, group=group, source=source)
 
 
 # The two products --------------------------------------------------------------------------------

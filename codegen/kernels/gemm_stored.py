@@ -20,7 +20,7 @@ from ...records import dataclass
 from ...target import Dot, Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, offered
+from ..kernel import ALL, Choice, Code, KernelFunction, KernelText, Offer, Step, offered
 from ..text.emitter import ENTRY, Function
 from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
@@ -86,9 +86,9 @@ def tilings(node: Node[Contract], product: Product, form: Form, target: Target) 
         )
         order, block, group = gemm.parts_of_tiles(product, target, rows, lanes * vectors, tile_time)
         if order == "rows":  # each part would decode all panels
-            block, group = gemm.ALL, 1
+            block, group = ALL, 1
         longer = (1, *LONGER) if isinstance(m, int) else LONGER[:1]
-        for tiles in dict.fromkeys(min(gemm.ALL, block * times) for times in longer):
+        for tiles in dict.fromkeys(min(ALL, block * times) for times in longer):
             yield Tiling(
                 *(rows, vectors, lanes, "panels", tiles, group, "constant"),
                 form=form,

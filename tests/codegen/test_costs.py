@@ -7,7 +7,7 @@ import pytest
 
 from onnxc.codegen import costs
 from onnxc.codegen.costs import Estimate
-from onnxc.codegen.kernel import chosen
+from onnxc.codegen.kernel import ALL, Choice, chosen
 from onnxc.codegen.kernels import gemm
 from onnxc.codegen.lowering.lower import lower
 from onnxc.codegen.lowering.select_kernels import select_kernels
@@ -106,6 +106,11 @@ def test_dumps_show_what_a_node_is_estimated_to_take():
     (node,) = select_kernels(parse(CHAIN), TARGET).nodes
     cost = chosen(node).cost
     assert f"ns={cost.total:.0f}, compute={cost.compute:.0f}, memory={cost.memory:.0f}" in str(node.choice)
+
+
+def test_dumps_call_as_many_as_there_are_all():
+    tiling = gemm.Tiling(14, 2, 16, "rows", ALL, 3, "constant")
+    assert "order=rows, block=all, group=3" in str(Choice(Estimate(), tiling, kernel=gemm))
 
 
 def test_what_is_read_in_turns_is_waited_for_where_it_leaves_the_first_level_cache():
