@@ -258,6 +258,17 @@ def run_choice(node: Node, choice, arrays, target, env=None, split=3):
     return failed or prepared.results()
 
 
+def first_half(node: Node, choice, arrays, target, env=None):
+    """Which elements of the result half of the last step's parts compute; others stay zero."""
+    run = Prepared(node, choice, arrays, target, env)
+    run.outputs[0].fill(0)
+    *before, (call, parts, _) = run.calls
+    for step in before:
+        step.call([(0, step.parts)])
+    call([(0, parts // 2)])
+    return run.results()[0][0] != 0
+
+
 def _overwritten(node, prepared):
     """The operands that the result may be written over and that are stored as it is."""
     types = [(v.type.shape, v.type.layout, dtypes.itemsize(v.type.dtype)) for v in node.inputs]

@@ -471,40 +471,37 @@ def test_large_products_are_cut_for_many_threads(size, parts):
     assert gemm.emit(case.node, case.choice(), BEST).steps[-1].parts >= parts
 
 
-def first_half(case, target=BEST):
-    """Which elements half of the parts compute; others stay zero."""
-    run = harness.Prepared(case.node, case.choice(target), case.arrays, target, case.sizes)
-    run.outputs[0].fill(0)
-    *before, (call, parts, _) = run.calls
-    for step in before:
-        step.call([(0, step.parts)])
-    call([(0, parts // 2)])
-    return run.results()[0][0] != 0
-
-
 @RUNNABLE
 @pytest.mark.parametrize("symbolic", ["", "m"])
 @pytest.mark.parametrize("rows", [256, 190])
 def test_half_of_the_parts_of_many_rows_are_half_of_the_rows(target, symbolic, rows):
-    done = first_half(Case("mk,kn->mn", matrix(rows, 384, 96), symbolic=symbolic), target)
+    case = Case("mk,kn->mn", matrix(rows, 384, 96), symbolic=symbolic)
+    done = harness.first_half(case.node, case.choice(target), case.arrays, target, case.sizes)
     assert np.all(done[: rows // 2 - 24]) and not np.any(done[rows // 2 + 24 :])
 
 
 def test_half_of_the_parts_of_few_rows_are_half_of_the_columns():
-    done = first_half(Case("mk,kn->mn", matrix(40, 512, 1024), symbolic="m"))
+    case = Case("mk,kn->mn", matrix(40, 512, 1024), symbolic="m")
+    done = harness.first_half(case.node, case.choice(), case.arrays, BEST, case.sizes)
     assert np.all(done[:, :192]) and not np.any(done[:, 320:])
 
 
 @RUNNABLE
 @pytest.mark.parametrize("symbolic", ["", "bm"])
 @pytest.mark.parametrize("split", [2, 3, 7, 1000])
-def test_any_cut_of_the_parts_gives_the_same(target, symbolic, split):
+@pytest.mark.parametrize("tiles", [None, 4])
+def test_any_cut_of_the_parts_gives_the_same(target, symbolic, split, tiles):
     sizes = {"b": 2, "m": 200, "k": 40, "n": 136}
     case = Case("bmk,kn->bmn", sizes, symbolic=symbolic)
-    whole, cut = (
-        harness.Prepared(case.node, case.choice(target), case.arrays, target, sizes) for _ in range(2)
-    )
+    choice = case.choice(target)
+    if tiles is not None:  # go through the panels of a group before others do
+        tiling = replace(choice.tiling, order="panels", block=tiles, group=2)
+        choice = replace(choice, tiling=tiling)
+    whole, cut = (harness.Prepared(case.node, choice, case.arrays, target, sizes) for _ in range(2))
     whole.run(1), cut.run(split)
+    np.testing.assert_allclose(
+        whole.results()[0][0], run_node(case.node, case.arrays, sizes)[0], rtol=2e-4, atol=2e-4
+    )
     assert np.array_equal(whole.results()[0][0], cut.results()[0][0])
 
 

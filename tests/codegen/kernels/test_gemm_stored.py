@@ -69,6 +69,14 @@ def test_codes_in_blocks(target, bits, zero):
     check(target, blocks_of(bits, 35, 40, 32, zero), 17)
 
 
+@TARGETS
+def test_half_of_the_parts_of_many_rows_are_half_of_the_rows(target):
+    node, arrays, sizes = product(blocks_of(4, 96, 256, 32, "middle"), 600, symbolic=True)
+    (choice,) = choices_of(gemm_stored, node, target)
+    done = harness.first_half(node, choice, arrays, target, sizes)
+    assert np.all(done[:150]) and not np.any(done[450:])
+
+
 @pytest.mark.parametrize("depth", [1024, 2048, 3072])
 def test_rows_that_are_4_kib_apart_are_few_in_a_tile(depth):
     """Their elements at one k evict each other from the first-level cache."""

@@ -95,6 +95,16 @@ def test_sizes_that_are_not_whole(rows, columns, depth):
         assert (np.abs(got - sums) <= bound(depth) * magnitudes + 2.0**-120 * depth).all()
 
 
+@pytest.mark.skipif(not HERE, reason="a processor with registers of matrices runs it")
+def test_half_of_the_parts_of_many_rows_are_half_of_the_rows():
+    draw = np.random.default_rng(5)
+    a, b = (draw.random(shape, np.float32) + 1 for shape in ((640, 256), (256, 96)))
+    node = contract("mk,kn->mn", a.shape, b)
+    (choice,) = choices_of(gemm_thirds, node, TARGET)
+    done = harness.first_half(node, choice, [a, b], TARGET)
+    assert np.all(done[:160]) and not np.any(done[480:])
+
+
 @pytest.mark.parametrize("rows,columns,depth", [(70, 100, 200), (40, 48, 64)], ids=str)
 def test_sums_that_wait_while_panels_are_multiplied_by_some_steps(rows, columns, depth):
     a, b = (
