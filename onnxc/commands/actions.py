@@ -274,8 +274,8 @@ def bench_command(options: argparse.Namespace) -> int:
         return OK
     engines = [Engine("onnxc", lambda: model.run(None, inputs.feeds))]
     others, failures = _rivals(options, model_file, inputs)
-    engines += others
-    apart = [_apart(engines[0], other, model) for other in engines[1:]]
+    apart = _distances(options, engines[0], others, model, failures)
+    engines += [other for other in others if other.name in apart]
     measure(engines, options.seconds, options.runs)
     found = {
         "file": str(options.file),
@@ -287,9 +287,9 @@ def bench_command(options: argparse.Namespace) -> int:
                 "against": other.name,
                 "median": engines[0].median / other.median,
                 "min": engines[0].minimum / other.minimum,
-                "largest_difference": difference,
+                "largest_difference": apart[other.name],
             }
-            for other, difference in zip(engines[1:], apart)
+            for other in engines[1:]
         ],
         "failures": failures,
         "load_seconds": load_seconds,
@@ -353,17 +353,34 @@ def _rivals(options: argparse.Namespace, model: Path, inputs: Inputs) -> tuple[l
     return found, failures
 
 
+def _distances(
+    options: argparse.Namespace, ours: Engine, others: list[Engine], model: Model, failures: dict[str, str]
+) -> dict[str, float]:
+    """By name, the largest absolute difference between outputs of each rival and ours. Who computes nothing,
+    without saying so, is among the failures; where it is the only one asked for, an error."""
+    found = {}
+    for other in others:
+        try:
+            found[other.name] = _apart(ours, other, model)
+        except CompileError as error:
+            if len(options.against) == 1:
+                raise
+            failures[other.name] = error.reason
+    return found
+
+
 def _apart(ours: Engine, other: Engine, model: Model) -> float:
-    """The largest absolute difference between the outputs of two engines."""
+    """The largest absolute difference between the outputs of two engines. Raises CompileError where the other
+    has no element of an output."""
     from .comparison import compare
 
-    return max(
-        (
-            compare(port.name, _shaped(theirs, own), own).absolute
-            for port, own, theirs in zip(model.outputs, ours.run(), other.run())
-        ),
-        default=0.0,
-    )
+    largest = 0.0
+    for port, own, theirs in zip(model.outputs, ours.run(), other.run()):
+        arrays = isinstance(own, np.ndarray) and isinstance(theirs, np.ndarray)
+        if arrays and theirs.size == 0 < own.size:
+            raise CompileError(f"'{other.name}' computes nothing for the output '{shorten(port.name)}'")
+        largest = max(largest, compare(port.name, _shaped(theirs, own), own).absolute)
+    return largest
 
 
 def _shaped(theirs: Any, own: Any) -> Any:

@@ -156,3 +156,20 @@ def test_bench_goes_on_without_a_rival_that_cannot_run_the_model(model, python, 
     with pytest.raises(CompileError):
         options.against = ("ncnn",)
         _rivals(options, model, inputs)
+
+
+def test_bench_does_not_time_a_rival_that_computes_nothing():
+    from onnxc.commands.actions import _distances
+    from onnxc.commands.measure import Engine
+
+    model = types.SimpleNamespace(outputs=[types.SimpleNamespace(name="y")])
+    ours, near, nothing = (
+        Engine(name, lambda y=y: [y])
+        for name, y in (("onnxc", np.ones(3)), ("ncnn", np.ones(3) + 0.5), ("mnn", np.ones((0, 0))))
+    )
+    options, failures = types.SimpleNamespace(against=("ncnn", "mnn")), {}
+    assert _distances(options, ours, [near, nothing], model, failures) == {"ncnn": 0.5}
+    assert failures == {"mnn": "'mnn' computes nothing for the output 'y'"}
+    with pytest.raises(CompileError):
+        options.against = ("mnn",)
+        _distances(options, ours, [nothing], model, {})
