@@ -22,6 +22,7 @@ from ..loading.finding import is_library
 from ..loading.loader import load
 from ..options import Options
 from . import console
+from .written import check_written
 
 if TYPE_CHECKING:
     from ..inputs import Inputs
@@ -116,6 +117,7 @@ def _about_text(value: object) -> str:
 def run_command(options: argparse.Namespace) -> int:
     from ..inputs import save_outputs
 
+    check_written(options)
     model = load(library_of(options.file, options), options.threads)
     inputs = inputs_of(model, options)
     names = [port.name for port in model.outputs]

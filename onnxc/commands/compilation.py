@@ -11,9 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CompileError, shorten
+from ..errors import CompileError, Origin, shorten
 from ..options import Options
 from . import console
+from .written import check_written
 
 if TYPE_CHECKING:
     from ..tuning import Finding, Tuning
@@ -34,7 +35,8 @@ def compile_command(options: argparse.Namespace) -> int:
     if options.others:
         return _compile_archive(options)
     beside = options.output.with_suffix(".h") if options.output.name else None  # none beside "" and "/"
-    header = options.header or (None if options.streamed else beside)
+    options.header = header = options.header or (None if options.streamed else beside)
+    check_written(options)
     (name,) = _names(options, [None])
     asked = Options.of({**vars(options), "name": name, "header": header})
     with compiling(options.model) as progress:
@@ -141,6 +143,7 @@ def _compile_archive(options: argparse.Namespace) -> int:
     for option in ("weights", "weights_file", "soname", "dump_ir", "tune"):
         if getattr(options, option) is not None:
             raise CompileError(f"--{option.replace('_', '-')} is for one model", "compile each by itself")
+    check_written(options)
     paths = [options.model, *options.others]
     names = _names(options, [path.name.split(".")[0] or "model" for path in paths])
     models = {str(name): path for name, path in zip(names, paths)}
@@ -170,7 +173,16 @@ def _write_depfile(options: argparse.Namespace, sources: Sequence[str]) -> None:
     """A rule for make and ninja: the output is made of the files that were read."""
     if options.depfile is None:
         return
+    from ..codegen.library.files import replacing
+
     given = [str(entry).rpartition("=")[2] for entry in options.calibration]
-    words = [str(options.output), *sources, *map(os.path.abspath, given)]
-    escaped = [re.sub(r"([ #\\])", r"\\\1", word).replace("$", "$$") for word in words]
-    options.depfile.write_text(f"{escaped[0]}: " + " \\\n  ".join(dict.fromkeys(escaped[1:])) + "\n")
+    made_of = dict.fromkeys([*sources, *map(os.path.abspath, given)])
+    if os.path.realpath(options.depfile) in map(os.path.realpath, made_of):  # external data, for one
+        raise CompileError(
+            "the rule would be written over what was read", origin=Origin(str(options.depfile))
+        )
+    output, *read = (
+        re.sub(r"([ #\\])", r"\\\1", word).replace("$", "$$") for word in (str(options.output), *made_of)
+    )
+    with replacing(options.depfile) as (temporary,):
+        temporary.write_bytes(os.fsencode(f"{output}: " + " \\\n  ".join(read) + "\n"))

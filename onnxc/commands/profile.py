@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..codegen.library.files import replacing
 from ..errors import RunError, shorten
 from ..loading.finding import is_library
 from ..loading.loader import Model, load
@@ -19,6 +20,7 @@ from ..loading.timing import Timing
 from ..records import dataclass
 from . import console
 from .actions import OK, compile_options, compiling, inputs_of, library_of
+from .written import check_written
 
 if TYPE_CHECKING:
     from .report import Flow
@@ -54,6 +56,7 @@ class Part:
 
 
 def profile_command(options: argparse.Namespace) -> int:
+    check_written(options)
     library = library_of(options.file, options)
     model = load(library, options.threads)
     inputs = inputs_of(model, options)
@@ -62,7 +65,8 @@ def profile_command(options: argparse.Namespace) -> int:
     timings = model.profile(inputs.feeds, options.runs)
     places = matched_steps(expected, timings)
     if options.trace:
-        options.trace.write_text(json.dumps(trace(expected, places, timings)))
+        with replacing(options.trace) as (temporary,):
+            temporary.write_text(json.dumps(trace(expected, places, timings)))
     nodes = parts_of(expected, places, timings, options.threads)
     total = _time(nodes)
     kernels = by_kernel(nodes) if expected else {}
@@ -82,7 +86,8 @@ def profile_command(options: argparse.Namespace) -> int:
         from .report import among, page
 
         between = among(flow, [node.place for node in nodes]) if flow else None
-        options.html.write_text(page(told, between))
+        with replacing(options.html) as (temporary,):
+            temporary.write_text(page(told, between), "utf-8", "backslashreplace")
     if options.json:
         console.print_json(told)
         return OK

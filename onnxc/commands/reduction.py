@@ -30,6 +30,7 @@ from ..record import Record
 from . import console
 from .actions import OK, compile_options, default_reference
 from .comparison import compare, reference
+from .written import check_written
 
 PROTOBUF_LIMIT = 1 << 31  # bytes of a message
 
@@ -65,6 +66,8 @@ class Trial(Record):
 
 
 def reduce_command(options: argparse.Namespace) -> int:
+    options.beside = inputs = options.output.with_suffix(".npz")
+    check_written(options)
     proto = load_model(options.model)
     how = compile_options(options)
     values = values_of(proto, options)
@@ -90,7 +93,6 @@ def reduce_command(options: argparse.Namespace) -> int:
     options.output.write_bytes(piece.SerializeToString())
     feeds = pieces.trial(piece, how, options).feeds
     arrays = {name: value for name, value in feeds.items() if isinstance(value, np.ndarray)}
-    inputs = options.output.with_suffix(".npz")
     if arrays:
         np.savez(inputs, **arrays)  # type: ignore[arg-type]  # none is called allow_pickle
     before, after = len(proto.graph.node), len(piece.graph.node)

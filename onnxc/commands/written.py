@@ -1,0 +1,45 @@
+"""The files that commands write: none takes the place of one that the command reads, or of another that it
+writes; what accompanies the result is refused at once where it could not be written in the end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+
+from ..codegen.library.files import check_output
+from ..errors import CompileError, Origin
+
+#: What the files are that arguments name, alone or in lists, some as NAME=FILE.
+READ = {
+    "model": "model",
+    "file": "model",
+    "others": "model",
+    "operators": "operators",
+    "input": "input",
+    "calibration": "calibration",
+}
+RESULTS = {"output": "output", "header": "header", "weights_file": "weights", "beside": "inputs"}
+ACCOMPANYING = {"depfile": "rule", "trace": "trace", "html": "page"}
+
+
+def check_written(options: argparse.Namespace) -> None:
+    """Raises CompileError where a file would be written over another, or one beside the result nowhere."""
+    taken = {os.path.realpath(path): what for name, what in READ.items() for path in _paths(options, name)}
+    for name, what in (RESULTS | ACCOMPANYING).items():
+        for path in _paths(options, name):
+            other = taken.get(place := os.path.realpath(path))
+            if other is not None:
+                raise CompileError(f"the {what} would be written over the {other}", origin=Origin(path))
+            taken[place] = what
+    for name in ACCOMPANYING:
+        if getattr(options, name, None) is not None:
+            check_output(getattr(options, name))
+
+
+def _paths(options: argparse.Namespace, name: str) -> Iterator[str]:
+    given = getattr(options, name, None)
+    for entry in given if isinstance(given, list) else [] if given is None else [given]:
+        path = os.fspath(entry)
+        if "\0" not in path:  # which names no file
+            yield path if os.path.exists(path) else path.rpartition("=")[2]

@@ -1,0 +1,67 @@
+"""What commands write takes the place of nothing that they read, nor of anything else that they write."""
+
+import shutil
+
+import numpy as np
+import onnx
+import pytest
+from support.bad_models import external
+from support.few_nodes import relu
+
+from onnxc.commands.cli import main
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The current folder, with a model and inputs for it."""
+    monkeypatch.chdir(tmp_path)
+    onnx.save(relu(), "a.onnx")
+    shutil.copy("a.onnx", "b.onnx")
+    np.savez("in.npz", x=np.ones(2, np.float32))
+    return tmp_path
+
+
+def contents(folder):
+    return {entry.name: entry.read_bytes() for entry in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("compile a.onnx -o a.so --depfile a.onnx", "a.onnx: the rule would be written over the model"),
+        ("compile a.onnx -o a.so --depfile a.so", "a.so: the rule would be written over the output"),
+        ("compile a.onnx -o a.so --depfile ./a.h", "a.h: the rule would be written over the header"),
+        ("compile a.onnx b.onnx -o b.a --depfile b.onnx", "the rule would be written over the model"),
+        ("compile a.onnx -o a.so --depfile no/a.d", "no/a.d: its folder"),
+        ("compile a.onnx -o a.so --depfile .", ".: is a folder"),
+        ("run a.onnx -o a.onnx", "a.onnx: the output would be written over the model"),
+        ("run a.onnx --input in.npz -o in.npz", "in.npz: the output would be written over the input"),
+        ("run a.onnx --input x=in.npz -o in.npz", "in.npz: the output would be written over the input"),
+        ("reduce a.onnx -o a.onnx", "a.onnx: the output would be written over the model"),
+        ("reduce a.onnx -o in.onnx --input in.npz", "in.npz: the inputs would be written over the input"),
+        ("profile a.onnx --trace a.onnx", "a.onnx: the trace would be written over the model"),
+        ("profile a.onnx --html t --trace t", "t: the page would be written over the trace"),
+        ("profile a.onnx --html no/t.html", "no/t.html: its folder"),
+    ],
+)
+def test_nothing_is_done_where_a_file_would_be_lost_or_have_no_place(folder, capsys, command, words):
+    before = contents(folder)
+    assert main(command.split()) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
+    assert contents(folder) == before
+
+
+def test_a_rule_does_not_take_the_place_of_external_data(folder, capsys):
+    path = external()(folder)
+    data = path.parent / "w.bin"
+    assert main(["compile", str(path), "-o", "c.so", "--depfile", str(data)]) == 3
+    assert "the rule would be written over what was read" in capsys.readouterr().err
+    assert data.read_bytes() == bytes(8)
+
+
+def test_a_rule_names_files_of_any_bytes(folder):
+    name = b"\xff a.onnx".decode(errors="surrogateescape")
+    shutil.copy("a.onnx", name)
+    assert main(["compile", name, "-o", "a.so", "--depfile", "a.d"]) == 0
+    assert (folder / "a.d").read_bytes() == b"a.so: " + bytes(folder) + b"/\xff\\ a.onnx\n"
