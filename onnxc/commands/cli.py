@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib
-import os
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -45,6 +44,7 @@ EXIT_CODES = textwrap.dedent("""\
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; its exit status."""
+    streams.take_anything()
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = make_parser("--json" in given).parse_args(given)
     try:
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads what is still buffered
+        streams.drop_output()
         return PIPE_CLOSED
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -86,7 +86,11 @@ def report(error: Exception, as_json: bool = False) -> int:
             )
         )
         entries = [{**found.to_dict(), "message": line} for found, line in zip(known, lines)]
-        console.print_json({"errors": entries})
+        try:
+            console.print_json({"errors": entries})
+            sys.stdout.flush()
+        except OSError:  # standard output is what fails
+            streams.drop_output()
     return FAULT if isinstance(error, OnnxcError) and not isinstance(error, CompileError) else ENVIRONMENT
 
 
@@ -291,7 +295,7 @@ def _weights_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--weights-error",
-        type=float,
+        type=_tolerance,
         default=0.05,
         metavar="R",
         help="what an output may lose by --weights, relative to its largest magnitude (0.05)",
@@ -368,12 +372,12 @@ def _comparison_arguments(command: argparse.ArgumentParser) -> None:
     _input_arguments(command)
     command.add_argument(
         "--rtol",
-        type=float,
+        type=_tolerance,
         metavar="R",
         help="what may differ, relative to an output's largest magnitude (1e-3 for float32)",
     )
     command.add_argument(
-        "--atol", type=float, metavar="A", help="what may differ besides (1.2e-7 for float32)"
+        "--atol", type=_tolerance, metavar="A", help="what may differ besides (1.2e-7 for float32)"
     )
     _target_argument(command)
 
@@ -390,7 +394,7 @@ def _reduce_arguments(command: argparse.ArgumentParser) -> None:
     )
     _comparison_arguments(command)
     command.add_argument(
-        "--seconds", type=float, default=120.0, metavar="S", help="what takes longer hangs (120)"
+        "--seconds", type=_seconds, default=120.0, metavar="S", help="what takes longer hangs (120)"
     )
 
 
@@ -418,7 +422,7 @@ def _bench_arguments(command: argparse.ArgumentParser) -> None:
     limit = command.add_mutually_exclusive_group()
     limit.add_argument("--runs", type=_positive, metavar="N", help="timed runs of each engine")
     limit.add_argument(
-        "--seconds", type=float, default=3.0, metavar="S", help="about how long each engine is timed (3)"
+        "--seconds", type=_seconds, default=3.0, metavar="S", help="about how long each engine is timed (3)"
     )
 
 
@@ -536,7 +540,7 @@ def _input_arguments(command: argparse.ArgumentParser) -> None:
         metavar="X=A.npy|X=NUMBER|INPUTS.npz",
         help="arrays for one input or several, or a number for every element; the others are generated",
     )
-    command.add_argument("--seed", type=int, default=0, metavar="N", help="of the generated inputs (0)")
+    command.add_argument("--seed", type=_seed, default=0, metavar="N", help="of the generated inputs (0)")
     _size_arguments(command, "give generated inputs")
     _operators_argument(command)
 
@@ -585,6 +589,20 @@ def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return number
+
+
+def _seed(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is a negative number")
+    return number
+
+
+def _tolerance(text: str) -> float:
+    number = float(text)
+    if not number >= 0:  # nor is it NaN
+        raise argparse.ArgumentTypeError(f"{text} is not 0 or a positive number")
     return number
 
 

@@ -112,9 +112,12 @@ def load_model(path: Path) -> Any:
     """The model with its external data, its functions as they are."""
     import onnx
 
+    from ..frontend.model_file import open_model
+
     try:
         proto = onnx.load(os.fspath(path))
     except Exception as error:  # protobuf and onnx raise many kinds
+        open_model(path)  # says what a file is that is no model
         raise RunError(f"it cannot be read: {one_line(str(error), 200)}").at(
             Origin(os.fspath(path))
         ) from None

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
+import os
 import shutil
 import sys
 import tempfile
@@ -20,6 +22,22 @@ from ..errors import CompileError
 
 STREAM = Path("-")
 READ = ("model", "file")  # the arguments that may be standard input
+
+
+def take_anything() -> None:
+    """Anything can be printed from now on: to nowhere where a stream is closed, and what an encoding lacks as
+    its code."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def drop_output() -> None:
+    """Lets what standard output still holds go nowhere, since it cannot be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextlib.contextmanager

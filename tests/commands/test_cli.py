@@ -603,6 +603,12 @@ def test_bench_needs_the_model_for_its_rivals(command, library):
         ["compile", DIGITS, "-o", "a.so", "--target", "z80"],
         ["compile", DIGITS, "-o", "a.so", "--threads", "0"],
         ["bench", DIGITS, "--against", "nobody"],
+        ["bench", DIGITS, "--seconds", "-1"],
+        ["reduce", DIGITS, "-o", "part.onnx", "--seconds", "0"],
+        ["run", DIGITS, "--seed", "-1"],
+        ["verify", DIGITS, "--rtol", "nan"],
+        ["verify", DIGITS, "--atol", "-1"],
+        ["compile", DIGITS, "-o", "a.so", "--weights", "int8", "--weights-error", "nan"],
     ],
 )
 def test_wrong_usage_is_status_two(command, arguments):
@@ -648,6 +654,28 @@ def test_a_closed_pipe_is_silent():
     assert process.stderr.read() == ""
     process.stderr.close()
     assert process.wait() == 141
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_a_full_standard_output_is_one_line(arguments):
+    with open("/dev/full", "w") as full:
+        process = onnxc_process("inspect", DIGITS, *arguments, stdout=full)
+        (line,) = process.communicate()[1].splitlines()
+    assert process.returncode == 3
+    assert "No space left on device" in line and "internal" not in line
+
+
+def test_a_closed_standard_output_takes_what_is_printed():
+    command = f"{sys.executable} -m onnxc inspect {DIGITS}"
+    done = subprocess.run(["sh", "-c", f"{command} >&-"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_the_encoding_of_standard_output_lacks_is_printed_as_its_code(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    process = onnxc_process("compile", DIGITS, "-o", tmp_path / "a.so", stdout=subprocess.PIPE)
+    out, errors = process.communicate()
+    assert process.returncode == 0 and "write weights" in out and "internal" not in errors
 
 
 def test_help_tells_the_exit_codes(command):

@@ -89,6 +89,13 @@ def test_a_departure_is_reduced_to_the_nodes_that_make_it(tmp_path, monkeypatch,
     assert "it departs: 'v2'" in capsys.readouterr().out
 
 
+def test_what_is_no_model_is_told(tmp_path, capsys):
+    path = tmp_path / "a.onnx"
+    path.write_bytes(b"\x7fELF" + bytes(100))
+    assert main(["reduce", str(path), "-o", str(tmp_path / "part.onnx")]) == 1
+    assert "the file is a compiled library or program (ELF)" in capsys.readouterr().err
+
+
 def test_a_model_without_fault_is_told(tmp_path, capsys):
     onnx.save(chain("Abs", "Neg"), tmp_path / "m.onnx")
     assert main(["reduce", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "p.onnx")]) == 1
