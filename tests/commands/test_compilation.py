@@ -2,8 +2,12 @@
 folders of headers."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +30,32 @@ def models(tmp_path):
     onnx.save(twice, tmp_path / "twice.onnx")
     onnx.save(shifted, tmp_path / "my shifted.onnx", save_as_external_data=True, location="weights #1.bin")
     return tmp_path
+
+
+@pytest.mark.parametrize("request_", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_who_is_asked_to_end_leaves_neither_files_nor_children(models, request_):
+    compiler, here, temporary = models / "cc", models / "here", models / "temporary"
+    here.mkdir()
+    temporary.mkdir()
+    compiler.write_text(f'#!/bin/sh\necho $$ > "{models}/pid"\nexec sleep 300\n')
+    compiler.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "onnxc", "compile", models / "twice.onnx", "-o", here / "twice.so"],
+        env={
+            **os.environ,
+            "CC": str(compiler),
+            "TMPDIR": str(temporary),
+            "ONNXC_CACHE": str(models / "cache"),
+        },
+        stderr=subprocess.DEVNULL,
+    )
+    while not (models / "pid").exists() or not (models / "pid").read_text():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(request_)
+    assert process.wait(60) == (130 if request_ == signal.SIGINT else -request_)
+    assert not list(here.iterdir()) and not list(temporary.iterdir())
+    assert not Path("/proc", (models / "pid").read_text().strip()).exists()
 
 
 @pytest.mark.slow
