@@ -6,6 +6,7 @@ The same from C is in test_embedding.py; what is wrong with models themselves in
 
 import contextlib
 import ctypes
+import itertools
 import resource
 import subprocess
 import sys
@@ -422,6 +423,21 @@ def test_the_least_integer_divided_by_minus_one_wraps(dtype, tmp_path):
         y[n // 2] = 0
         with pytest.raises(RunError, match="integer division by zero"):
             model.run(None, {"x": x, "y": y})
+
+
+def test_a_range_between_extreme_integers_has_as_many_as_there_are(tmp_path):
+    model = parsed("g (int64 a, int64 b, int64 c) => (int64[N] y) { y = Range (a, b, c) }")
+    compiled = onnxc.load(onnxc.compile(model, tmp_path / "model.so"))
+    least, most = -(1 << 63), (1 << 63) - 1
+    numbers = (0, 1, -1, 7, 1 << 31, 1 << 62, -(1 << 62), least, least + 1, most, most - 1)
+    for start, limit, delta in itertools.product(numbers, repeat=3):
+        feeds = {name: np.int64(n) for name, n in zip("abc", (start, limit, delta))}
+        expected = range(start, limit, delta) if delta else None
+        if expected is None or expected[1 << 50 :]:
+            with pytest.raises(RunError):
+                compiled.run(None, feeds)
+        elif not expected[1000:]:
+            assert compiled.run(None, feeds)[0].tolist() == list(expected), (start, limit, delta)
 
 
 def test_a_failing_element_is_found_in_any_part_of_any_thread(tmp_path):

@@ -95,15 +95,19 @@ def _range_length(b: Builder, start: Value, limit: Value, delta: Value) -> Value
     if dtypes.is_integer(start.dtype):
         start, limit, delta = (b.cast(v, "int64") for v in (start, limit, delta))
         delta = checked(b, delta, lambda d: d._with("ne", 0), "invalid_value")
-        return b.map(start, limit, delta, lambda s, e, d: (-_floor_quotient(s - e, d)).maximum(0))
+        return b.map(start, limit, delta, _steps)
     start, limit, delta = (b.cast(v, "float64") for v in (start, limit, delta))
     delta = checked(b, delta, lambda d: d._with("ne", 0), "invalid_value")
     return b.map(start, limit, delta, lambda s, e, d: expr.ceil((e - s) / d).maximum(0).cast("int64"))
 
 
-def _floor_quotient(x: expr.Expr, y: expr.Expr) -> expr.Expr:
-    """x / y rounded down, of integers."""
-    return (x - x % y) / y
+def _steps(start: expr.Expr, limit: expr.Expr, delta: expr.Expr) -> expr.Expr:
+    """How many integers there are from start to before limit, whose difference may need all 64 bits."""
+    up = delta > 0
+    between = expr.where(up, limit - start, start - limit).cast("uint64")
+    count = (between - 1) / expr.where(up, delta, -delta).cast("uint64") + 1
+    some = expr.where(up, start < limit, limit < start)
+    return expr.where(some, count.minimum((1 << 63) - 1).cast("int64"), 0)
 
 
 @onnx_op(since=9)
