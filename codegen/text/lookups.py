@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+import numpy as np
+
 from ...ir import dtypes
 from .emitter import Function, Reg, vector_constant, vector_type
 from .memory import from_bits
@@ -19,7 +21,7 @@ from .vectors import Vectors
 def lookup(v: Vectors, codes: str, table: bytes) -> str:
     """The elements of type v.dtype that a table holds for `codes`, a vector of i8 of which as many bits count
     as it has entries for."""
-    size = dtypes.itemsize(v.dtype)
+    size, table = dtypes.itemsize(v.dtype), _whole_bytes(v.dtype, table)
     count = len(table) // size
     if v.lanes == 1:
         return _element(v, codes, table, count)
@@ -34,6 +36,14 @@ def lookup(v: Vectors, codes: str, table: bytes) -> str:
     for k, plane in enumerate(others, 1):
         total = words.bit_or(total, words.shift_left(plane, 8 * k))
     return from_bits(f, v.dtype, v.lanes, total)
+
+
+def _whole_bytes(dtype: str, table: bytes) -> bytes:
+    """The table with integers of fewer bits than their byte as they are computed: all its bits are theirs."""
+    if not dtypes.is_integer(dtype) or dtypes.bits(dtype) >= 8:
+        return table
+    numbers = np.frombuffer(table, np.uint8).view(dtypes.numpy_dtype(dtype))
+    return numbers.astype(np.int8 if dtypes.is_signed(dtype) else np.uint8).tobytes()
 
 
 def _element(v: Vectors, code: str, table: bytes, count: int) -> str:

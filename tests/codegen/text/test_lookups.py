@@ -37,6 +37,14 @@ def test_every_element_is_that_of_its_number(target):
 
 
 @pytest.mark.parametrize("target", RUNNABLE, ids=str)
+def test_integers_of_fewer_bits_than_a_byte_are_the_numbers_that_those_are(target):
+    """Whatever else is in their bytes: a 4-bit -8 is 0x08 as well as 0xf8."""
+    roots = [lookup("uint8", dtype).cast("int32") * 3 for dtype in ("int4", "uint4", "int2", "uint2")]
+    for lanes in (1, 5, target.lanes("int8")):
+        check_exact(target, roots, samples("uint8")[:900], lanes=lanes)
+
+
+@pytest.mark.parametrize("target", RUNNABLE, ids=str)
 def test_what_is_looked_up_is_computed_with(target):
     x = lookup("int8", "float8e4m3fn")
     roots = [x.cast("float32") * 3, x + x, expr.lookup(x, "int8", bytes(range(256))).cast("int32") + 1]
