@@ -126,7 +126,9 @@ def stored_form(node: Node[Contract], product: Product, target: Target) -> Form 
 
 def form_of(found: Stored, target: Target) -> Form | None:
     """The form of weights whose rows, which are summed over, are their axis 0; None where they have none:
-    parameters vary within a group."""
+    parameters vary within a group, or are those of several columns."""
+    if found.block and found.axis != 0:
+        return None
     depth = found.elements.shape[0]
     block = min(found.block, depth) if found.block and found.scale.shape[0] > 1 else depth
     several = max(found.scale.shape[0], found.zero.shape[0])

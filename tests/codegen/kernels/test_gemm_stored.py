@@ -260,3 +260,14 @@ def test_codes_by_a_table_of_their_numbers(target):
         check(target, weights, 2)
     else:
         assert choices_of(gemm, node, target)
+
+
+@TARGETS
+def test_columns_that_share_a_scale_are_left_to_others(target):
+    """A sum of one term has blocks that several columns are in."""
+    codes = Constant.of(np.arange(48, dtype=np.int8).reshape(3, 16))
+    scale = Constant.of(np.array([[0.5], [1], [2]], np.float32))
+    wide = derived(Map(expr.input_(0, "int8").cast("float32") * expr.input_(1, "float32")), codes, scale)
+    node, *_ = product(derived(Reshape((48, 1)), wide), 2)
+    assert not choices_of(gemm_stored, node, target)
+    assert choices_of(gemm, node, target)
