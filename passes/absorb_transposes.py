@@ -40,8 +40,8 @@ def absorb_transposes(graph: Graph) -> Graph:
         inputs = tuple(rewriter.of(v) for v in node.inputs)
         if isinstance(op, Contract):
             lhs, rhs = _Side(op.lhs, inputs[0]), _Side(op.rhs, inputs[1])
-            lhs = _moved_back(rewriter, lhs, rhs, op.out)
-            rhs = _moved_back(rewriter, rhs, lhs, op.out)
+            lhs = _moved_back(rewriter, lhs, rhs, op)
+            rhs = _moved_back(rewriter, rhs, lhs, op)
             op = replace(op, lhs=lhs.labels, rhs=rhs.labels)
             outputs = rewriter.add(op, (lhs.value, rhs.value, *inputs[2:]), node.origin, names)
         elif isinstance(op, Attention):
@@ -66,10 +66,15 @@ class _Side:
     value: Value
 
 
-def _moved_back(rewriter: Rewriter, side: _Side, other: _Side, out: str) -> _Side:
+def _moved_back(rewriter: Rewriter, side: _Side, other: _Side, op: Contract) -> _Side:
     """An operand as it was before Transposes and changes of unit axes. Changes that would give it an axis of
-    its own are undone on the way to a Transpose alone."""
-    found = side
+    its own are undone on the way to a Transpose alone, and not at all where rows are rounded along the axis
+    that is summed over."""
+    found, out = side, op.out
+
+    def fits(labels: str) -> bool:
+        return set(labels) <= set(other.labels + out + found.labels)
+
     while (node := side.value.producer) is not None:
         match node.op:
             case Transpose(perm):
@@ -79,14 +84,14 @@ def _moved_back(rewriter: Rewriter, side: _Side, other: _Side, out: str) -> _Sid
                 found = side = before
             case Reshape():
                 labels = _unit_labels(side, node.inputs[0], other, out)
-                if labels is None:
+                if labels is None or (op.rounded and not fits(labels)):
                     break
                 side = _Side(labels, node.inputs[0])
-                if set(labels) <= set(other.labels + out + found.labels):
+                if fits(labels):
                     found = side
             case Broadcast():
                 labels = _repeated_labels(side, node.inputs[0], other, out)
-                if labels is None:
+                if labels is None or (op.rounded and not fits(labels)):
                     break
                 found = side = _Side(labels, node.inputs[0])
             case Map() if rewriter.readers[side.value] == 1 and _maps_transposed(node):

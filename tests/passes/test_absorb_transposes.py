@@ -224,6 +224,18 @@ def test_a_unit_axis_that_only_one_operand_gives_stays():
     )
 
 
+def test_rows_that_are_rounded_get_no_second_axis_that_is_summed_over():
+    """Steps are those of blocks along one axis."""
+    text = """graph g(%x: float32[8, 1, n, 16], %y: float32[16, 33]) {{
+        %0 = transpose(%x) perm=(2, 0, 1, 3)
+        %1 = reshape(%0) shape=(n, 8, 16)
+        %2 = contract(%1, %y) lhs=amk rhs=kn out=amn accumulate=float32{}
+        return %2
+    }}"""
+    assert ops(clean(absorb_transposes)(parse(text.format("")))) == ["Contract"]
+    stays(clean(absorb_transposes), text.format(" rounded=16"))
+
+
 def test_a_reshape_that_joins_axes_stays():
     stays(
         clean(absorb_transposes),
