@@ -15,8 +15,9 @@ from ...ir.expr import Expr
 from ...ir.graph import Node
 from ...ir.ops import Contract, Conv
 from ...records import dataclass
+from ..text.conversion import NARROW
 from ..text.emitter import Function, memory_type, vector_type
-from ..text.memory import Count, load_first, store_first
+from ..text.memory import Count, from_bits, load_first, store_first
 from ..text.scalar import lower
 from .microkernel import Tile, lanes_left
 
@@ -188,24 +189,27 @@ def _apply(
         key = index, (0 if str(reads.row) == "0" else r), (j if reads.along else 0)
         if key not in shared:
             shared[key] = _load(f, tile, reads, r, j, count)
-        return shared[key]
+        value = shared[key]
+        return from_bits(f, reads.dtype, tile.lanes, value) if _held(reads.dtype) != reads.dtype else value
 
     (value,) = lower(f, [epilogue.body], operand, tile.lanes, epilogue.size, numbers=epilogue.numbers)
     return value
 
 
 def _load(f: Function, tile: Tile, reads: Operand, r: int | str, j: int, count: Count) -> str:
+    """Elements; of narrow floats and of bool their bits, since several vectors share them and a store under a
+    mask may end a basic block."""
     row, size = f.offset(reads.pointer, f.mul(reads.row, r)), dtypes.itemsize(reads.dtype)
-    kind = memory_type(reads.dtype)
+    held = _held(reads.dtype)
     if reads.along:
-        place = f.offset(row, j * tile.lanes * size)
-        value = load_first(f, reads.dtype, tile.lanes, place, count)
-    else:
-        value = f.broadcast(kind, f.load(kind, row, size), tile.lanes)
-    if reads.dtype == "bool":
-        zero = "0" if tile.lanes == 1 else "zeroinitializer"
-        value = f.compare("ne", value, zero, vector_type(kind, tile.lanes))
-    return value
+        return load_first(f, held, tile.lanes, f.offset(row, j * tile.lanes * size), count)
+    kind = memory_type(held)
+    return f.broadcast(kind, f.load(kind, row, size), tile.lanes)
+
+
+def _held(dtype: str) -> str:
+    """As what an operand's elements live between the vectors of a tile."""
+    return f"uint{8 * dtypes.itemsize(dtype)}" if dtype in (*NARROW, "bool") else dtype
 
 
 def _store(f: Function, tile: Tile, value: str, place: Place, r: int | str, j: int, count: Count) -> None:
