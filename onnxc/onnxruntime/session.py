@@ -29,10 +29,12 @@ else:
         """
         model _sess get_session_options get_overridable_initializers get_modelmeta get_providers
         get_provider_options get_input_memory_infos get_output_memory_infos get_input_epdevices
-        get_provider_graph_assignment_info get_tuning_results set_providers disable_fallback
-        enable_fallback set_ep_dynamic_options set_tuning_results release_captured_graph _run_otherwise
-        _run run_async run_with_ort_values _values run_with_ortvaluevector io_binding run_with_iobinding
-        create_ortvalue_from_shape_and_type _record get_profiling_start_time_ns end_profiling
+        get_provider_graph_assignment_info get_tuning_results _model_path _model_bytes _sess_options
+        _inputs_meta _outputs_meta _overridable_initializers _model_meta _providers _provider_options
+        set_providers disable_fallback enable_fallback set_ep_dynamic_options set_tuning_results
+        release_captured_graph _run_otherwise _run run_async run_with_ort_values _values
+        run_with_ortvaluevector io_binding run_with_iobinding create_ortvalue_from_shape_and_type _record
+        get_profiling_start_time_ns end_profiling
         """,
     )
 
@@ -119,9 +121,13 @@ class InferenceSession(Session):
         if self._given is not None and self._given.enable_profiling:
             self._profile, self._profile_start = [], time.monotonic_ns()
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickled as what it was opened of, which is opened again."""
-        return _reopened, (type(self), self._source, self._given, self._keywords)
+    def __getstate__(self) -> Any:
+        """Pickled as what it was opened of, which is opened again; a subclass may have a state of its own."""
+        return self._source, self._given, self._keywords
+
+    def __setstate__(self, state: Any) -> None:
+        source, options, keywords = state
+        InferenceSession.__init__(self, source, options, **keywords)
 
     def __enter__(self) -> InferenceSession:
         return self
@@ -136,12 +142,6 @@ class InferenceSession(Session):
 
     def _repr_html_(self) -> str:
         return self._model._repr_html_()
-
-
-def _reopened(
-    kind: type[InferenceSession], source: Any, options: SessionOptions | None, keywords: dict[str, Any]
-) -> InferenceSession:
-    return kind(source, options, **keywords)
 
 
 def _require_source(source: object) -> None:

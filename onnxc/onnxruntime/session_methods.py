@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import OnnxcError, RunError
@@ -33,6 +35,9 @@ class SessionMethods:
     _profile: list[dict[str, object]] | None
     _profile_start: int
     _sparse: Sequence[str]  # inputs and outputs that the model declares as sparse
+    _source: Any  # what it was opened of
+    get_inputs: Callable[[], list[NodeArg]]
+    get_outputs: Callable[[], list[NodeArg]]
     run: Callable[..., list[Any]]
 
     # What it tells ------------------------------------------------------------------------------------
@@ -106,6 +111,24 @@ class SessionMethods:
     def get_tuning_results(self) -> list[Any]:
         """None: nothing is tuned when a model runs."""
         return []
+
+    # The same as fields, which programs read and set though they are ONNX Runtime's own ----------------
+
+    @cached_property
+    def _model_path(self) -> str | None:
+        return os.fspath(self._source) if isinstance(self._source, (str, os.PathLike)) else None
+
+    @cached_property
+    def _model_bytes(self) -> bytes | None:
+        return self._source if isinstance(self._source, bytes) else None
+
+    _sess_options = cached_property(get_session_options)
+    _inputs_meta = cached_property(lambda self: self.get_inputs())
+    _outputs_meta = cached_property(lambda self: self.get_outputs())
+    _overridable_initializers = cached_property(get_overridable_initializers)
+    _model_meta = cached_property(get_modelmeta)
+    _providers = cached_property(get_providers)
+    _provider_options = cached_property(get_provider_options)
 
     # What it is told ----------------------------------------------------------------------------------
 

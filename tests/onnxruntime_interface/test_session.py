@@ -1,9 +1,11 @@
 """InferenceSession: ONNX Runtime's interface, and the cache of compiled models behind it."""
 
 import os
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +50,8 @@ def libraries(folder):
 
 
 def test_methods_that_are_imported_later_are_all_that_the_other_file_has():
-    methods = {name for name, value in vars(SessionMethods).items() if callable(value) or name == "model"}
+    told = (cached_property, property)
+    methods = {n for n, value in vars(SessionMethods).items() if callable(value) or isinstance(value, told)}
     assert methods - {"__init__"} <= {name for base in InferenceSession.__mro__ for name in vars(base)}
     assert InferenceSession.io_binding is SessionMethods.io_binding
     assert "end_profiling" in dir(InferenceSession)
@@ -81,6 +84,26 @@ def test_it_tells_the_metadata_that_onnx_runtime_tells(path):
     theirs = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).get_modelmeta()
     for field in ("graph_name", "producer_name", "description", "domain", "version", "custom_metadata_map"):
         assert getattr(ours, field) == getattr(theirs, field)
+
+
+@pytest.mark.parametrize("source", [str, Path, Path.read_bytes], ids=["text", "path", "bytes"])
+def test_it_has_the_fields_of_onnx_runtimes_that_programs_read_and_set(path, source):
+    sessions = [module.InferenceSession(source(path)) for module in (onnxc.onnxruntime, onnxruntime)]
+
+    def fields(session):
+        meta = [[(a.name, a.shape, a.type) for a in arguments] for arguments in (
+            session._inputs_meta, session._outputs_meta, session._overridable_initializers
+        )]  # fmt: skip
+        return session._model_path, session._model_bytes, meta, session._model_meta.graph_name
+
+    mine, other = map(fields, sessions)
+    assert mine == other
+    for session in sessions:
+        assert session._sess_options is session.get_session_options()
+        assert session._providers == session.get_providers()
+        assert session._provider_options == session.get_provider_options()
+        session._model_path = "elsewhere.onnx"
+        assert session._model_path == "elsewhere.onnx"
 
 
 def test_it_takes_what_onnx_runtime_takes(path, monkeypatch):
@@ -139,6 +162,28 @@ def test_an_unknown_output_is_refused(path):
 def test_a_missing_file_is_told(tmp_path, name):
     with pytest.raises(OnnxcError, match="No such file"):
         InferenceSession(tmp_path / name)
+
+
+class PickledByPath(InferenceSession):
+    """As programs make ONNX Runtime's sessions ones that can be pickled."""
+
+    def __init__(self, path, **options):
+        super().__init__(path, **options)
+        self.path = path
+
+    def __getstate__(self):
+        return {"path": self.path}
+
+    def __setstate__(self, state):
+        self.__init__(state["path"])
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_subclass_may_be_pickled_as_it_likes(path, protocol):
+    session = PickledByPath(path, providers=["CPUExecutionProvider"])
+    again = pickle.loads(pickle.dumps(session, protocol))
+    assert type(again) is PickledByPath and again.path == path
+    assert again.run(None, {"x": X})[0].tolist() == [0, 2]
 
 
 def test_a_bad_model_leaves_nothing_in_the_cache(tmp_path, cache):
