@@ -27,6 +27,11 @@ def library_details(imported: Imported, graph: Graph) -> dict[str, object]:
         "doc": proto.doc_string[:1000],
         "graph_doc": proto.graph.doc_string[:1000],
         "overridable": overridable(proto),
+        "declared": {
+            port.name: _declared_shape(port)
+            for port in proto.graph.output
+            if port.type.tensor_type.HasField("shape")
+        },
         "sparse": [
             port.name
             for port in (*proto.graph.input, *proto.graph.output)
@@ -46,13 +51,17 @@ def overridable(proto: onnx.ModelProto) -> list[dict[str, object]]:
         {
             "name": port.name,
             "dtype": DTYPE_NAMES.get(port.type.tensor_type.elem_type),
-            "shape": [
-                d.dim_value if d.HasField("dim_value") else None for d in port.type.tensor_type.shape.dim
-            ],
+            "shape": _declared_shape(port),
         }
         for port in proto.graph.input
         if port.name in stored
     ]
+
+
+def _declared_shape(port: onnx.ValueInfoProto) -> list[int | str | None]:
+    """Sizes and names as the model writes them; None where it leaves one open."""
+    shape = port.type.tensor_type.shape
+    return [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in shape.dim]
 
 
 def figures(imported: Imported, graph: Graph) -> dict[str, Any]:

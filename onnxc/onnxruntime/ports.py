@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from ..loading.c_values import Port
 from ..loading.loader import Model
@@ -26,9 +26,15 @@ class NodeArg:
         self.shape: list[int | str | None] = shape
 
     @classmethod
-    def _of(cls, port: Port, sparse: Collection[str] = ()) -> NodeArg:
+    def _of(
+        cls, port: Port, sparse: Collection[str] = (), declared: Sequence[int | str | None] = ()
+    ) -> NodeArg:
+        """declared: the shape that the model writes, which tells what the compiler does not know."""
         kind = f"sparse_{type_of(port)}" if port.name in sparse else type_of(port)
-        return cls(port.name, kind, list(port.shape or ()))
+        shape = declared if port.shape is None else port.shape
+        if len(shape) == len(declared):
+            shape = [d if s is None else s for s, d in zip(shape, declared)]
+        return cls(port.name, kind, list(shape))
 
     def __str__(self) -> str:
         return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape!r})"

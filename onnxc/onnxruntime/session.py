@@ -50,7 +50,8 @@ class Session(SessionMethods):
     def get_outputs(self) -> list[NodeArg]:
         from .ports import NodeArg
 
-        return [NodeArg._of(port, self._sparse) for port in self._model.outputs]
+        declared = self._model.description.get("declared", {})
+        return [NodeArg._of(p, self._sparse, declared.get(p.name, ())) for p in self._model.outputs]
 
     def run(
         self,

@@ -75,6 +75,18 @@ def test_it_answers_as_onnx_runtime_does():
     np.testing.assert_allclose(*(s.run(None, {"image": images})[0] for s in (ours, theirs)), atol=1e-6)
 
 
+def test_what_only_a_run_tells_of_an_outputs_shape_is_told_as_the_model_declares_it():
+    found = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[N] x) => (int64[1, K] places, int64[K] flat, int64[M] doubled, int64 open)
+        { places = NonZero(x)  flat = Squeeze(places)  doubled = Concat<axis = 0>(flat, flat)
+          open = Squeeze(places) }
+    """).SerializeToString()
+    ours, theirs = (m.InferenceSession(found).get_outputs() for m in (onnxc.onnxruntime, onnxruntime))
+    assert [port.shape for port in ours] == [[1, "K"], ["K"], ["M"], []]
+    assert [port.shape for port in ours] == [port.shape for port in theirs]
+
+
 def test_it_tells_the_metadata_that_onnx_runtime_tells(path):
     proto = relu()
     proto.model_version, proto.domain, proto.producer_name, proto.doc_string = 7, "a.b", "me", "why"
