@@ -42,7 +42,7 @@ def rounding_step(
 ) -> Step:
     """Rounds `rows` contiguous rows of float32, the node's operand, into the code's temporary 0."""
     k = KernelText(target)
-    lanes = min(target.lanes("float32"), block)
+    lanes = _lanes(target, block)
     stride = row_bytes(form, integers)
     with k.entry() as f, f.loop("%first", "%last") as row:
         source = f.offset(f.input(operand), f.mul(row.index, 4 * form.depth))
@@ -61,6 +61,11 @@ def rounding(target: Target, depth: int, block: int) -> Estimate:
     blocks = -(-depth // block)
     instructions = ROUNDING * depth / target.lanes("float32") + 2 * costs.divided(target) * blocks
     return costs.compute(target, instructions) + costs.overhead(target, costs.FOLDED_ROW * blocks)
+
+
+def _lanes(target: Target, block: int) -> int:
+    """Of the vectors of a block: no more than one needs, and a power of two, as `across` combines them."""
+    return min(target.lanes("float32"), 1 << (block - 1).bit_length())
 
 
 def _block(
@@ -129,7 +134,7 @@ def digits_step(target: Target, form: Form, operand: int, rows: Dimension) -> St
     """Writes the first `rows` contiguous rows of float32, the node's operand, as digits into the code's
     temporary 0: `DIGITS` rows of integers each, the lowest digits first."""
     k = KernelText(target)
-    lanes = min(target.lanes("float32"), form.block)
+    lanes = _lanes(target, form.block)
     with k.entry() as f, f.loop("%first", "%last") as row:
         source = f.offset(f.input(operand), f.mul(row.index, 4 * form.depth))
         out = f.offset(f.temporary(0), f.mul(row.index, DIGITS * row_bytes(form, True)))

@@ -160,6 +160,16 @@ def test_a_row_keeps_the_digits_of_its_numbers(target, bits, zero, spread):
 
 
 @TARGETS
+@pytest.mark.parametrize("terms", [2, 3, 7, 9, 10, 12, 15, 18])
+def test_a_block_that_fills_no_vector(target, terms):
+    """A row by itself as digits, or rounded, where the greatest number is that of a few lanes."""
+    weights = blocks_of(4, 40, terms, 32, "middle")
+    for rows in (1, 3):
+        for rounded in (0, 32, terms):
+            check(target, weights, rows, symbolic=True, rounded=rounded)
+
+
+@TARGETS
 def test_a_row_of_numbers_at_the_ends_of_their_range(target):
     weights = blocks_of(4, 20, 128, 32, "middle")
     row = np.zeros((1, 128), np.float32)
