@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ..errors import LoadError
 from ..options import DEFAULTS, Options
 from .finding import Found, by_path, read, registered, stamp, write
 
@@ -18,10 +20,15 @@ if TYPE_CHECKING:
 
 
 def cached_library(source: Any, options: Options = DEFAULTS, **how: Any) -> Path:
-    """The path that `find_library` finds."""
+    """The path of the library that `find_library` finds, made anew where it is no longer whole."""
     from pathlib import Path
 
-    return Path(find_library(source, options, **how).path)
+    found = find_library(source, options, **how)
+    if not _is_whole(found.path):
+        with suppress(OSError):  # of a cache that can only be read
+            os.unlink(found.path)
+        found = find_library(source, options, **how)
+    return Path(found.path)
 
 
 def find_library(
@@ -93,6 +100,17 @@ def _description(library: Path) -> dict[str, Any]:
 
     with load(library, threads=1) as model:
         return model.description
+
+
+def _is_whole(library: str) -> bool:
+    from .trailer import check_trailer
+
+    try:
+        with open(library, "rb") as file:
+            check_trailer(file.fileno(), library)
+        return True
+    except (LoadError, OSError):
+        return False
 
 
 def _content(source: Any) -> str:

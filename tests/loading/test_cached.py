@@ -109,6 +109,14 @@ def test_a_damaged_entry_is_as_good_as_none(path, folder, damage):
     assert cached_library(path) == first
 
 
+def test_a_library_that_was_written_over_is_made_anew(path):
+    first = cached_library(path)
+    whole = first.read_bytes()
+    changed = whole[:200] + bytes(16) + whole[216:]
+    first.write_bytes(changed)
+    assert cached_library(path) == first and run(first) == [0, 2]
+
+
 #: What a program that opens and runs a model imports beside numpy and what numpy imports.
 OPENING = """
 onnxc onnxc.errors onnxc.loading onnxc.loading._quick onnxc.loading.c_values onnxc.loading.finding
