@@ -20,7 +20,7 @@ from .blocked import Image, Window
 
 def is_sparse(win: Window) -> bool:
     """Whether windows are single pixels of which others lie between."""
-    return win.kernel == (1, 1) and win.strides != (1, 1) and not any((*win.before, *win.after))
+    return win.kernel == (1, 1) and win.strides != (1, 1) and {*win.before, *win.after} == {0}
 
 
 def gathering(target: Target, x: Image, height: Dimension, width: Dimension, win: Window) -> Estimate:

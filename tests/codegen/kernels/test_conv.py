@@ -413,6 +413,16 @@ def test_symbolic_padding(target):
 
 
 @TARGETS
+def test_symbolic_padding_of_single_pixels(target):
+    width = symbols("w")[0]
+    for size in (1, 7, 8):
+        case = convolution((1, 24, 9, size), (40, 24, 1, 1), 2, symbolic=(1, 24, 9, width))
+        behind = dims.maximum((dims.ceil_divide(width, 2) - 1) * 2 + 1 - width, 0)  # what SAME takes: none
+        case.op = type(case.op)((2, 2), (0, 0, 0, behind), (1, 1))
+        check(case, conv, target)
+
+
+@TARGETS
 def test_empty_images(target):
     check(convolution((0, 12, 6, 6), (20, 12, 3, 3), 1, 1), conv, target)
     check(convolution((1, 12, 2, 6), (20, 12, 3, 3)), conv, target)
