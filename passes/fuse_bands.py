@@ -98,4 +98,4 @@ def _is_first(node: Node) -> bool:
 def _is_pointwise(node: Node) -> bool:
     if not _is_plain(node) or node.op.groups != 1:
         return False
-    return {*node.inputs[1].shape[2:], *node.op.strides} == {1} and not any(node.op.pads)
+    return {*node.inputs[1].shape[2:], *node.op.strides} == {1} and not node.op.padded

@@ -115,7 +115,7 @@ class _Integers:
             return None
         if isinstance(plain, Conv) and isinstance(x.zero, int):
             plain, x = replace(plain, zero=x.zero), replace(x, zero=0)
-        elif isinstance(plain, Conv) and any(plain.pads):
+        elif isinstance(plain, Conv) and plain.padded:
             padded = self._padded(plain, x, node)
             if padded is None:
                 return None

@@ -31,7 +31,7 @@ def _is_product(node: Node) -> bool:
     op = node.op
     if not isinstance(op, Conv) or op.groups != 1 or op.epilogue is not None or op.zero or op.narrow:
         return False
-    if set(op.pads) != {0}:
+    if op.padded:
         return False
     image, window, result = (value.shape[2:] for value in (*node.inputs[:2], node.outputs[0]))
     pixel, other = (image, result) if op.transposed else (result, image)

@@ -80,7 +80,7 @@ def _multiplied(rewriter: Rewriter, node: Node[Conv]) -> Value:
 
 def _padded(rewriter: Rewriter, node: Node[Conv], x: Value) -> Value:
     op, rank = node.op, len(node.op.strides)
-    if not any(op.pads):
+    if not op.padded:
         return x
     zero = constant_value(np.zeros((), dtypes.numpy_dtype(x.dtype)))
     amounts = (0, 0, *op.pads[:rank]), (0, 0, *op.pads[rank:])

@@ -44,7 +44,7 @@ def _is_pointwise(node: Node) -> bool:
     weights, types = node.inputs[1], {node.inputs[0].dtype, node.inputs[1].dtype, op.accumulate}
     if weights.constant is None or types != {"float32"}:
         return False
-    return {*weights.shape[2:], *op.strides} == {1} and not any(op.pads)
+    return {*weights.shape[2:], *op.strides} == {1} and not op.padded
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def _is_unfolded(node: Node) -> bool:
 def _leaves_idle(channels: int, outputs: int, kernel: list[int], op: Conv) -> bool:
     """Whether the results between two steps, side by side in vectors, take at most half the products of those
     of one place after the other, and are worth moving."""
-    if kernel == [*op.strides] and not any(op.pads) and outputs * dims.product(kernel) <= LANES // 2:
+    if kernel == [*op.strides] and not op.padded and outputs * dims.product(kernel) <= LANES // 2:
         return False  # they are moved in registers (codegen/kernels/conv_transpose.py)
     taps = dims.product(-(-k // s) for k, s in zip(kernel, op.strides, strict=True))
     together = -(-outputs * dims.product(op.strides) // LANES) * taps

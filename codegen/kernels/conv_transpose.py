@@ -318,7 +318,7 @@ def _lanes(node: Node[Conv], block: int) -> int | None:
     """Lanes for all results of one input pixel, a power of two; None where they do not fit half a
     vector or the epilogue reads more than numbers for channels."""
     op, w, rank = node.op, node.inputs[1], len(node.op.strides)
-    apart = w.shape[2:] == op.strides and set(op.dilations) == {1} and not any(op.pads)
+    apart = w.shape[2:] == op.strides and set(op.dilations) == {1} and not op.padded
     results = dims.product(dims.numbers(w.shape[1:]))
     if not apart or any(op.output_padding) or not 1 < results <= block // 2:
         return None

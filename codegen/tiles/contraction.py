@@ -81,7 +81,7 @@ def contraction_of(node: Node) -> Node[Contract] | None:
     taps = (*w.shape[2:], *op.strides)
     if half_weights(w.constant) is not None or len(taps) > len(ascii_uppercase):
         return None
-    if set(taps) != {1} or set(op.pads) != {0} or not {x.dtype, w.dtype} == {op.accumulate} <= REALS:
+    if set(taps) != {1} or op.padded or not {x.dtype, w.dtype} == {op.accumulate} <= REALS:
         return None
     rank = len(op.strides)
     pixels, ones = ascii_uppercase[:rank], ascii_uppercase[rank : 2 * rank]

@@ -149,6 +149,11 @@ class Conv(Op):
     zero: int = 0
     narrow: bool = False
 
+    @property
+    def padded(self) -> bool:
+        """Whether images may get a border: of pads that only the run knows nobody can tell."""
+        return set(self.pads) != {0}
+
     def infer(self, need: Need, x: TensorType, w: TensorType, *extra: TensorType) -> tuple[TensorType]:
         rank = len(self.strides)
         need.that(not self.zero or dtypes.is_integer(self.accumulate), "a zero point of {}", self.accumulate)
