@@ -194,6 +194,10 @@ class Builder:
         self.names[size] = variable
         return variable
 
+    def short(self, size: Dimension) -> Dimension:
+        """The size, or where its formula is large a variable that the run gives its value."""
+        return self.named(size) if isinstance(size, Dim) and dims.is_large(size) else size
+
     def _renamed(self, value: Value, large: Callable[[Dimension], bool]) -> Value:
         """value, variables standing for the large sizes of its shape."""
         if not isinstance(value.type, TensorType) or not any(map(large, value.shape)):

@@ -200,7 +200,7 @@ def _parts(b: Builder, x: Value, axis: int, sizes: Sequence[Dimension]) -> tuple
     parts = []
     for size in sizes[:-1]:
         parts.append(b.take(x, axis, start, size))
-        start = start + size
+        start = b.short(start + size)
     rest = b.take(x, axis, start, x.shape[axis] - start)
     return (*parts, with_size(b, rest, axis, sizes[-1]))
 

@@ -369,6 +369,14 @@ def test_split_into_uneven_parts_leaves_the_last_smaller():
     assert [len(p) for p in parts] == [3, 3, 1]
 
 
+@pytest.mark.parametrize("length", [0, 2500])
+def test_an_open_axis_is_split_into_any_number_of_parts(length):
+    x, size = floats(length), -(-length // 1000)
+    parts = evaluate(model("Split", 18, [x], {"num_outputs": 1000}, symbolic=True, outputs=1000), [x])
+    assert [len(p) for p in parts] == [min(size, max(0, length - k * size)) for k in range(1000)]
+    np.testing.assert_array_equal(np.concatenate(parts), x)
+
+
 def test_softmax_before_operator_set_13_takes_the_axes_from_its_axis_on_as_one():
     (found,) = run("Softmax", 11, [X], axis=2)
     exponentials = np.exp(X - X.max((2, 3), keepdims=True))
