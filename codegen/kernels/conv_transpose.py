@@ -295,8 +295,9 @@ def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
             image = f.offset(f.input(0), f.mul(n, f.size(plan.x.image)))
             source = f.offset(image, f.size(plan.start))
             emit_panel(f, plan, source, n, panel, cut.at(f, chunk, plan.length))
-    for plan in {(p.window.kernel, p.widths): p for p in plans}.values():
-        emit_tiles(k, plan)
+    for plan in {p.window.kernel: p for p in plans}.values():  # one a name, for lattices of all widths
+        alike = [p.widths for p in plans if p.window.kernel == plan.window.kernel]
+        emit_tiles(k, replace(plan, widths=tuple({width: None for widths in alike for width in widths})))
     work = costs.work(choice.cost, out.batch * out.height * out.width)
     code = single(k.step(out.batch * count * cut.count, work))
     nbytes = max((plan.weights + plan.weight_bytes for plan in plans), default=0)

@@ -83,7 +83,7 @@ def window(
     if auto_pad == "VALID":
         return plain
     totals = [
-        dims.maximum((dims.ceil_divide(size, stride) - 1) * stride + extent - size, 0)
+        0 if extent == 1 else dims.maximum((dims.ceil_divide(size, stride) - 1) * stride + extent - size, 0)
         for size, stride, extent in zip(x.shape[2:], strides, plain.extents)
     ]
     return Window(tuple(kernel), strides, dilations, _halved(totals, auto_pad == "SAME_UPPER"))

@@ -410,6 +410,9 @@ def test_symbolic_padding(target):
         before = width % 2  # what SAME takes for a stride of 2
         case.op = type(case.op)((2, 2), (1, before, 1, 1), (1, 1))
         check(case, conv, target)
+        single = convolution((1, 12, 6, size), (20, 12, 1, 1), 2, 0, symbolic=(1, 12, 6, width))
+        single.op = type(single.op)((2, 2), (0, before, 0, 1), (1, 1))
+        check(single, conv, target)
 
 
 @TARGETS

@@ -46,6 +46,13 @@ def test_dilations(target, strides, dilations):
 
 
 @TARGETS
+@pytest.mark.parametrize("width", range(9, 33))
+def test_lattices_of_different_widths_have_tiles_of_one_window_in_common(target, width):
+    check(transposed((1, 9, 3, width), (9, 41, 3, 3), 3, 1), conv_transpose, target)
+    check(transposed((1, 9, 3, width), (9, 41, 4, 4), 2, 1, output_padding=(1, 1)), conv_transpose, target)
+
+
+@TARGETS
 def test_epilogues(target):
     body = sigmoid(input_(0, "float32") + input_(1, "float32")) + input_(2, "float32")
     extra = [bias(19), (random(2, 19, 8, 10, seed=3), False)]
