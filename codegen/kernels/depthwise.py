@@ -448,7 +448,7 @@ class FloatStrip:
         value = load_widened(f, x.dtype, self.dtype, lanes.span, place, align)
         if lanes.plain:
             return [value]
-        return [_permuted(f, self.source, value, lanes.permutation(c)) for c in range(lanes.inside)]
+        return [permuted(f, self.source, value, lanes.permutation(c)) for c in range(lanes.inside)]
 
     def combine(self, state: str | None, values: list[str], ky: int, kx: int) -> str:
         """state with one tap more."""
@@ -463,7 +463,8 @@ class FloatStrip:
         return state
 
 
-def _permuted(f: Function, kind: str, value: str, lanes: Sequence[int]) -> str:
+def permuted(f: Function, kind: str, value: str, lanes: Sequence[int]) -> str:
+    """The lanes of a value that these name; all the same of one that is a number."""
     if not kind.startswith("<"):
         return f.broadcast(kind, value, len(lanes))
     return f.shuffle(value, "poison", lanes, kind)

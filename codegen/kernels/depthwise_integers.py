@@ -36,7 +36,7 @@ from ..tiles.microkernel import dot_product, plus
 from ..tiles.panel import widened
 from ..tiles.panels import bytes_of, in_groups, starts
 from .conv import dot_of, padded_layout, window
-from .depthwise import DepthwisePlan, Lanes, emit_strips, lanes_of, strip_rows, unrolls, widths_of
+from .depthwise import DepthwisePlan, Lanes, emit_strips, lanes_of, permuted, strip_rows, unrolls, widths_of
 
 MOST_ROWS = 4  # of a strip
 INTERLEAVE = 2  # shuffles of the rows of a group, beside what brings each row after the first
@@ -307,7 +307,7 @@ class _Strip:
             for lane in range(lanes.block)
             for k in range(group)
         ]
-        return self.widened(f.shuffle(values[0], "poison", places, kind))
+        return self.widened(permuted(f, kind, values[0], places))
 
     def widened(self, value: str) -> str:
         """An operand of dot products as these take it."""

@@ -61,7 +61,7 @@ def test_one_spatial_axis_and_one_column(target):
 
 
 @WITH_DOTS
-@pytest.mark.parametrize("groups", [(2, 2), (4, 4), (1, 2), (2, 8), (4, 8), (8, 8)])
+@pytest.mark.parametrize("groups", [(2, 2), (4, 4), (1, 2), (2, 8), (4, 8), (8, 8), (1, 64)])
 def test_groups_that_share_a_block(target, groups):
     inside, made = (min(n, target.block) for n in groups)
     exact((1, 12 * inside, 9, 10), (3, 3), target, inside, made, pads=1, zero=77)
