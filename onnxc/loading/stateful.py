@@ -25,7 +25,7 @@ class _State:
 
     @property
     def array(self) -> np.ndarray:
-        return self.memory[tuple(map(slice, self.shape))]
+        return self.memory[(*map(slice, self.shape), ...)]
 
 
 class Stateful:

@@ -182,6 +182,20 @@ def test_states_that_do_not_grow_begin_as_zeros(tmp_path):
     steps.close()
 
 
+def test_a_state_of_one_number_is_an_array_that_may_be_written_to(tmp_path):
+    model = parsed(
+        "count (float[length] x, int64 seen) => (float[length] y, int64 next) {"
+        "size = Size (x) next = Add (seen, size) s = Cast <to = 1> (seen) y = Add (x, s) }"
+    )
+    library = onnxc.load(onnxc.compile(model, tmp_path / "m.so", states={"seen": "next"}))
+    steps = library.stateful(initial={"seen": np.array(5)})
+    seen, x = steps.states["seen"], np.zeros(3, np.float32)
+    assert steps({"x": x})["y"].tolist() == [5] * 3 and seen == 8
+    seen[...] = 20
+    assert steps({"x": x})["y"].tolist() == [20] * 3 and seen == 23
+    steps.close()
+
+
 def test_a_bound_state_and_its_next_value_are_one_array(tmp_path):
     path = onnxc.compile(parsed(AVERAGE), tmp_path / "m.so", states={"mean": "next"})
     bound = onnxc.load(path).bind()
