@@ -429,20 +429,41 @@ def _many_classes(
 def _two_classes(
     b: Builder, x: Value, forest: Forest, base: np.ndarray, transform: str, count: int
 ) -> tuple[Value, Value]:
-    """(class, scores [N, 2]) of two classes: where the first has all the weights, a single score is known."""
-    kinds = set(forest.weight_targets.tolist())
-    positive = len(kinds) == 1 and bool(np.all(forest.weights >= 0))
+    """(class, scores [N, 2]) of two classes. Where a row's leaves have a weight for the second, that decides,
+    made of the first if there are base values for both; else the first is the only one, and decides."""
+    if len(base) > 2:
+        checked_length(base, count, "base_values")
+    alike = len(np.unique(forest.weight_targets)) == 1
+    sums_to_one = alike and bool(np.all(forest.weights >= 0))
     scores = forest.emit(b, x, "sum", 2)
+    known = forest.present(2)
     first, second = (b.take(scores, 1, k, 1) for k in range(2))
-    if len(base) == 2 and 1 in kinds:  # the second score is made of the first, as is the first then
-        second = b.map(first, lambda s: s + float(base[1]))
-        first = b.map(second, lambda s: -s) if 0 in kinds else first
-    elif len(base) in (1, 2) and 0 in kinds:
-        first = b.map(first, lambda s: s + float(base[0]))
-    decisive = second if 1 in kinds else first
-    index = b.map(decisive, lambda s: (s > (0.5 if positive else 0.0)).cast("int64"))
-    if 1 in kinds or len(base) == 2:
-        found = transformed(b, two_columns(b, first, second), transform)
+    has: Sequence[bool | Value]
+    if known is not None:
+        has = known.tolist()
     else:
-        found = single_score(b, first, positive, transform)
+        weights = forest.counting().emit(b, x, "sum", 2)
+        has = [b.take(weights, 1, k, 1) for k in range(2)]
+    moved = first
+    if len(base):
+        moved = b.map(first, lambda s: s + float(base[0]))
+    if len(base) == 2:
+        made = b.map(first, lambda s: s + float(base[1]))
+        moved = _where(b, has[1], b.map(made, lambda s: -s), moved)
+        second = _where(b, has[1], made, second)
+    first = _where(b, has[0], moved, first)
+    decisive = _where(b, has[1], second, first)
+    index = b.map(decisive, lambda s: (s > (0.5 if sums_to_one else 0.0)).cast("int64"))
+    pair = two_columns(b, first, second)
+    found = transformed(b, pair, transform)
+    if len(base) < 2:  # of one base value and weights for both ONNX Runtime makes no second score
+        bare = len(base) == 1 and not alike and transform != "PROBIT"
+        found = _where(b, has[1], found, pair if bare else single_score(b, first, sums_to_one, transform))
     return b.reshape(index, (x.shape[0],)), found
+
+
+def _where(b: Builder, has: bool | Value, yes: Value, no: Value) -> Value:
+    """yes in the rows whose leaves have a weight, no in the others."""
+    if isinstance(has, bool):
+        return yes if has else no
+    return b.map(has, yes, no, lambda h, y, n: expr.where(h > 0, y, n))

@@ -61,6 +61,55 @@ def test_classifiers(transform, count):
                     check(classifier(trees, post_transform=transform, **given), features(rng))
 
 
+@pytest.mark.parametrize("labels", [[0, 1], [3, 7], ["no", "yes"]])
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
+def test_each_row_has_the_score_of_the_classes_that_its_leaf_names(transform, labels):
+    """The only score decides, and stands for both."""
+    names = {f"classlabels_{'int64s' if isinstance(labels[0], int) else 'strings'}": labels}
+    x = np.array([[1.0], [-1.0], [3.0]], np.float32)
+    for leaves in (
+        ([(0, 1.0)], [(1, 2.0)]),
+        ([(0, -1.0)], [(1, -2.0)]),
+        ([(0, 0.3)], [(0, 0.6)]),
+        ([(1, 0.4)], [(1, 0.7)]),
+        ([(0, 0.4), (1, -0.7)], [(0, 0.9)]),
+        ([], [(1, 0.7)]),
+        ([], [(0, 0.4), (1, 0.7)]),
+    ):
+        for base in ([], [0.3], [2.0, -1.5]):
+            model = stump(leaves, base, transform, names)
+            found = run_graph(import_model(model).graph, [x])
+            session = onnxruntime.InferenceSession(
+                model.SerializeToString(), providers=["CPUExecutionProvider"]
+            )
+            label, scores = session.run(None, {"x": x})
+            assert found[0].tolist() == np.asarray(label).tolist()
+            known = 1 if len(base) == 1 and {c for leaf in leaves for c, _ in leaf} == {0, 1} else 2
+            np.testing.assert_allclose(found[1][:, :known], scores[:, :known], rtol=1e-4, atol=1e-5)
+
+
+def stump(leaves, base, transform, names):
+    """One node, x <= 0, and two leaves of weights (class, weight)."""
+    weights = [(node, *weight) for node, leaf in enumerate(leaves, 1) for weight in leaf]
+    attributes = {
+        "nodes_treeids": [0, 0, 0],
+        "nodes_nodeids": [0, 1, 2],
+        "nodes_featureids": [0, 0, 0],
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+        "nodes_values": [0.0, 0.0, 0.0],
+        "nodes_truenodeids": [1, 0, 0],
+        "nodes_falsenodeids": [2, 0, 0],
+        "class_treeids": [0] * len(weights),
+        "class_nodeids": [node for node, _, _ in weights],
+        "class_ids": [target for _, target, _ in weights],
+        "class_weights": [weight for _, _, weight in weights],
+    }
+    others = {"post_transform": transform, **names, **({"base_values": base} if base else {})}
+    return one_node(
+        "TreeEnsembleClassifier", 1, onnx.TensorProto.FLOAT, ["label", "scores"], attributes | others, 1
+    )
+
+
 def test_probabilities_become_quantiles():
     rng = np.random.default_rng(1)
     trees = ensemble(rng, 3, 3, targets=[[0, 1, 2]])
