@@ -118,15 +118,15 @@ def WordConvEmbedding(
     conv_window_size: int | None = None,
     embedding_size: int | None = None,
 ):
-    """Of each word [characters up to the first 0] the greatest tanh of a convolution of their embeddings; 0
-    of words without any."""
+    """Of each word, as many characters as are greater than 0, the greatest tanh of a convolution of their
+    embeddings; 0 of words that begin with none."""
     if Sequence.rank != 2 or W.rank != 4:
         raise ops.TypeMismatch(f"{Sequence.type} are no words for the convolution {W.type}")
     (count, chars), window = Sequence.shape, W.shape[2]
     embedded = b.emit(ops.Gather("axis"), C, Sequence)[0]
     found = convolution.Conv(b, b.reshape(embedded, (count, 1, chars, C.shape[1])), W, B)
-    ended = b.emit(ops.Cumulate("sum", 1), b.map(Sequence, lambda c: c.equals(0).cast("int32")))[0]
-    length = b.reduce("sum", ended, [1], True, lambda n: n.equals(0).cast("int32"))
+    present = b.map(Sequence, lambda c: (c > 0).cast("int32"))
+    length = b.map(b.reduce("sum", present, [1], True), b.take(present, 1, 0, 1), lambda n, first: n * first)
     places = b.reshape(found, (count, W.shape[0], found.shape[2]))
     last = (expr.input_(1, "int32").cast("int64") - expr.size(window)).maximum(0)
     seen = expr.where(expr.index(2) <= last, expr.tanh(expr.input_(0, "float32")), -1.0)
