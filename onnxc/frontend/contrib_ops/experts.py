@@ -331,12 +331,13 @@ def _unpacked(
     if scales is None:
         raise ops.TypeMismatch("the experts' weights have no scales")
     q = fields(b, weights, bits, weights.shape)
-    if scales.rank == 2:
-        scales = insert_axes(b, scales, [2])
     size = block or q.shape[2]
     if not isinstance(size, int):
         raise ops.TypeMismatch(f"the experts' weights are {weights.type}")
+    *before, count = scales.shape  # zero points are packed along the axis that scales end with
     if zero is not None:
-        whole = b.reshape(zero, (*scales.shape[:2], dims.ceil_divide(scales.shape[2] * bits, 8)))
-        zero = fields(b, whole, bits, whole.shape, scales.shape[2])
+        zero = fields(b, zero, bits, (*before, dims.ceil_divide(count * bits, 8)), count)
+    if scales.rank == 2:
+        scales = insert_axes(b, scales, [2])
+        zero = None if zero is None else insert_axes(b, zero, [2])
     return widened_blocks(b, q, scales, zero, bits, size)

@@ -57,8 +57,9 @@ def stored(
         weights = rng.integers(0, 256, (EXPERTS, rows, columns * bits // 8)).astype(np.uint8)
         blocks = [columns // block] if block else []
         inputs += [weights, np.abs(floats(EXPERTS, rows, *blocks)) / (4 << bits), floats(EXPERTS, rows)]
-        packed = [-(-columns // block * bits // 8)] if block else []
-        points.append(rng.integers(0, 256, (EXPERTS, rows, *packed)).astype(np.uint8) if zero else None)
+        *before, last = (EXPERTS, rows, *blocks)
+        packed = (*before, -(-last * bits // 8))
+        points.append(rng.integers(0, 256, packed).astype(np.uint8) if zero else None)
     if zero or weights_apart:
         inputs += [None, None, None, *points]
     if weights_apart:
@@ -72,6 +73,9 @@ STORED = [
     stored(5, bits=8, k=2, normalize_routing_weights=1),
     stored(2, 3, block=16, k=2, activation_type="silu"),
     stored(5, block=16, zero=True, k=2),
+    stored(5, zero=True, k=2),
+    stored(5, bits=2, zero=True),
+    stored(5, bits=8, zero=True),
     stored(5, k=2, activation_type="swiglu", swiglu_fusion=1),
     stored(5, k=2, weights_apart=True),
     stored(5, k=2, weights_apart=True, normalize_routing_weights=1),
