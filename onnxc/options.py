@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any
 
+from .errors import CompileError
 from .record import Record
 
 if TYPE_CHECKING:
@@ -60,8 +62,10 @@ class Options(Record):
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
-        """The options among what is given by name, where None is what nothing was said of."""
-        return cls(**{name: given[name] for name in cls._fields if given.get(name) is not None})
+        """The options among what is given by name, where None is what nothing was said of, and integers of
+        any kind are Python's."""
+        said = {name: given[name] for name in cls._fields if given.get(name) is not None}
+        return cls(**said | {name: _integers(name, said[name]) for name in _SIZES if name in said})
 
     def with_(self, **changes: Any) -> Options:
         return self._replace(**changes)
@@ -90,6 +94,22 @@ def plain(value: Any) -> object:
     if hasattr(value, "dtype"):
         return {"dtype": value.dtype.str, "shape": list(value.shape), "values": value.tolist()}
     return str(value)
+
+
+#: Options that are integers, by name or in shapes by name.
+_SIZES = ("dims", "shapes", "typical", "threads")
+
+
+def _integers(name: str, given: Any) -> Any:
+    """What is given for an option of _SIZES, with integers of Python's."""
+    try:
+        if name == "threads":
+            return int(index(given))
+        if name == "shapes":
+            return {x: tuple(n if n is None else int(index(n)) for n in shape) for x, shape in given.items()}
+        return {dim: int(index(n)) for dim, n in given.items()}
+    except (AttributeError, TypeError):
+        raise CompileError(f"{name}={given!r} has something else than integers") from None
 
 
 #: Nothing is asked for.

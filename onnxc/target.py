@@ -606,6 +606,8 @@ def find_targets(names: str | Sequence[str] = "native") -> tuple[Target, ...]:
     Raises CompileError for an unknown name and for different kinds of machine."""
     words = names.split(",") if isinstance(names, str) else names
     found = {target.features: target for target in map(find_target, map(str.strip, words))}
+    if not found:
+        raise CompileError("no target is named")
     first, *others = found.values()
     for target in others:
         if target.triple != first.triple:

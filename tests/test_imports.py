@@ -19,8 +19,8 @@ FOLDERS = {package.__name__: Path(package.__file__).parent for package in (onnxc
 #: A room imports itself and rooms of rows above its own. Rooms of one row know nothing of each other.
 ROOMS = (
     ("record", "records", "version", "places"),
-    ("errors", "ir.dtypes", "options"),
-    ("diagnostics",),
+    ("errors", "ir.dtypes"),
+    ("diagnostics", "options"),
     ("loading.trailer", "codegen.abi", "commands.console"),
     ("cache", "custom"),
     ("facts",),

@@ -1,10 +1,13 @@
 """Every option is said once: what takes options takes those of the record, as it has them by default."""
 
 import inspect
+import json
 
 import numpy as np
+import pytest
 
 import onnxc
+from onnxc import CompileError
 from onnxc.commands.cli import make_parser
 from onnxc.options import Options
 
@@ -32,6 +35,39 @@ def test_the_command_line_gathers_pairs():
     asked = Options.of(vars(make_parser().parse_args(given.split())))
     tables = (asked.dims, asked.shapes, asked.states, asked.values, asked.typical)
     assert tables == ({"a": 1, "b": 2}, {"x": (1, None)}, {"p": "q"}, {"y": [1]}, {"c": 3})
+
+
+def test_sizes_are_integers_of_any_kind():
+    two = np.int64(2)
+    asked = Options.of(
+        {
+            "dims": {"a": two, "b": True},
+            "shapes": {"x": np.array([2, 3]), "y": (None, two)},
+            "typical": {"b": two},
+        }
+    )
+    assert asked == Options(dims={"a": 2, "b": 1}, shapes={"x": (2, 3), "y": (None, 2)}, typical={"b": 2})
+    assert type(asked.dims["b"]) is int
+    assert json.loads(json.dumps(asked.told()))["shapes"] == {"x": [2, 3], "y": [None, 2]}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"dims": {"a": 2.0}},
+        {"dims": {"a": None}},
+        {"dims": 2},
+        {"shapes": {"x": 2}},
+        {"shapes": {"x": "23"}},
+        {"shapes": {"x": ("a", 3)}},
+        {"typical": {"a": "2"}},
+        {"threads": 2.5},
+    ],
+    ids=str,
+)
+def test_what_is_no_size_is_refused_in_one_sentence(given):
+    with pytest.raises(CompileError, match="has something else than integers"):
+        Options.of(given)
 
 
 def test_what_is_told_of_options_is_json_and_leaves_out_defaults():

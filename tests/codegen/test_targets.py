@@ -29,7 +29,7 @@ from onnxc.commands.cli import main
 from onnxc.commands.inspection import inspect_library
 from onnxc.errors import CompileError, LoadError
 from onnxc.frontend.importer import import_model
-from onnxc.target import LEVELS, find_target
+from onnxc.target import LEVELS, find_target, find_targets
 
 EVERY = list(LEVELS.values())
 MACHINES = {target.triple for target in RUNNABLE}
@@ -230,6 +230,11 @@ def test_one_library_is_for_one_kind_of_machine(tmp_path):
     kinds = [next(t.name for t in EVERY if t.triple == triple) for triple in {t.triple for t in EVERY}]
     with pytest.raises(CompileError, match="one library cannot be for both"):
         onnxc.compile(small_models.fragile(), tmp_path / "model.so", target=kinds)
+
+
+def test_a_library_is_for_some_machine():
+    with pytest.raises(CompileError, match="no target is named"):
+        find_targets(())
 
 
 # Processors that lack something
