@@ -45,6 +45,7 @@ def _batch(node: Node[Contract]) -> Shape | None:
     labels = (op.lhs, op.rhs, op.out)
     if (
         len(node.inputs) != 2
+        or not op.out
         or len({side[:1] for side in labels}) != 1
         or any(s.count(s[0]) > 1 for s in labels)
     ):

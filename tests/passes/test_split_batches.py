@@ -42,3 +42,14 @@ def test_what_joins_other_axes_stays(changes):
     for what, instead in changes.items():
         text = text.replace(what, instead)
     stays(clean(split_batches), text)
+
+
+def test_a_product_of_single_numbers_stays():
+    stays(
+        clean(split_batches),
+        """graph g(%x: float32[1, 1], %y: float32[]) {
+        %0 = reshape(%x) shape=()
+        %1 = contract(%0, %y) lhs="" rhs="" out="" accumulate=float32
+        return %1
+    }""",
+    )
