@@ -65,7 +65,7 @@ def convert(x: Expr, dtype: str, saturate: bool = True, round_mode: str = "up") 
     if dtype == "float8e8m0":
         return _power_of_two(x.cast("float32"), saturate, round_mode)
     if dtype in _GREATEST and saturate:
-        if dtypes.is_integer(x.dtype):
+        if dtypes.is_integer(x.dtype) or x.dtype in dtypes.SMALL_FLOATS:
             x = x.cast("float32")
         if x.dtype in dtypes.FLOATS:
             x = x.clip(-_GREATEST[dtype], _GREATEST[dtype])

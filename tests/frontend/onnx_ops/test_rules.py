@@ -353,6 +353,14 @@ def test_cast_of_operator_set_1_names_the_type():
     assert run("Cast", 1, [X], to="INT32")[0].dtype == np.int32
 
 
+@pytest.mark.parametrize(("code", "greatest"), [("E4M3FN", 448), ("E4M3FNUZ", 240), ("E5M2FNUZ", 57344)])
+def test_floats_of_8_bits_saturate_to_others_as_wider_ones_do(code, greatest):
+    x = np.array([-1.5, 224, 57344, -57344, np.inf, -np.inf], ml_dtypes.float8_e5m2)
+    (found,) = run("Cast", 19, [x], to=onnx.TensorProto.DataType.Value(f"FLOAT8{code}"))
+    expected = np.clip(x.astype(np.float32), -greatest, greatest)
+    np.testing.assert_array_equal(found.astype(np.float32), expected)
+
+
 def test_pad_of_operator_set_1():
     (found,) = run("Pad", 1, [X], paddings=[0, 0, 1, 0, 0, 0, 0, 2], value=3.0)
     np.testing.assert_array_equal(found, np.pad(X, [(0, 0), (0, 0), (1, 0), (0, 2)], constant_values=3))
