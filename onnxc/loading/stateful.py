@@ -6,6 +6,7 @@ A state that grows has memory for as much as it may become; a run writes what is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import EllipsisType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +26,9 @@ class _State:
 
     @property
     def array(self) -> np.ndarray:
-        return self.memory[(*map(slice, self.shape), ...)]
+        """What it holds now: an array even of a single number."""
+        places: tuple[slice | EllipsisType, ...] = (*map(slice, self.shape), ...)
+        return self.memory[places]
 
 
 class Stateful:
