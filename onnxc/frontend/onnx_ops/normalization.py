@@ -62,7 +62,8 @@ def LayerNormalization(b, X, Scale, B=None, *, axis=-1, epsilon=1e-5, stash_type
     y = b.map(centred, variance, Scale, *([] if B is None else [B]), body)
     if not any(b.site.wanted[1:]):
         return y
-    return y, average, b.map(variance, lambda v: 1 / expr.sqrt(v + epsilon))
+    inverse = b.map(variance, lambda v: 1 / expr.sqrt(v + epsilon))
+    return y, *(b.cast(v, element_type(stash_type)) for v in (average, inverse))
 
 
 @onnx_op(since=23)

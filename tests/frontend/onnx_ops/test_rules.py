@@ -493,6 +493,13 @@ def test_normalised_numbers_of_sixteen_bits_are_rounded_once(dtype):
         np.testing.assert_array_equal(y, exact.astype(dtype))
 
 
+def test_statistics_of_a_layer_normalization_have_its_stash_type_whatever_the_data_have():
+    x, rows = floats(2, 5).astype(np.float64), np.ones(5)
+    y, average, inverse = run("LayerNormalization", 17, [x, rows], outputs=3)
+    assert (y.dtype, average.dtype, inverse.dtype) == (np.float64, np.float32, np.float32)
+    np.testing.assert_array_equal(average, x.mean(1, keepdims=True).astype(np.float32))
+
+
 def test_sizes_left_open_are_those_of_the_parameters():
     """Reductions and what follows are over one shape, else they are no rows together."""
     x, each, rows = floats(2, 4, 6), floats(4), floats(6)
