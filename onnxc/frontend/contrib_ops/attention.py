@@ -181,6 +181,9 @@ def _attention(
 
 
 def _stacked(b: Builder, values: Sequence[Value], dtype: str) -> Value:
+    keys, rows = values
+    if dims.equal(keys.shape[3], rows.shape[3]) is False:
+        raise ops.TypeMismatch(f"no one present holds keys of {keys.shape[3]} and values of {rows.shape[3]}")
     return b.cast(b.concat([insert_axes(b, x, [0]) for x in values], 0), dtype)
 
 

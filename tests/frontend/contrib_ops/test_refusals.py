@@ -19,6 +19,10 @@ CASES = [
     (Case("Attention", [X, W, B], {"num_heads": 2, "do_rotary": 1}), "turns its heads"),
     (Case("Attention", [X, W, B], {"num_heads": 5}), "does not consist of 5 heads"),
     (Case("Attention", [X, W, B], {"num_heads": 2, "qkv_hidden_sizes": [8, 8, 4]}), "do not give queries"),
+    (
+        Case("Attention", [X, W, B], {"num_heads": 2, "qkv_hidden_sizes": [6, 6, 12]}, (0, 1)),
+        "no one present holds keys of 3 and values of 6",
+    ),
     (Case("Attention", [X, W, B, np.ones((2, 1, 9, 9), np.int32)], {"num_heads": 2}), "a mask of 4 axes"),
     (Case("MultiHeadAttention", [X], {"num_heads": 2}), "without keys or values"),
     (
