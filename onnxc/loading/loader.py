@@ -305,7 +305,8 @@ class Model:
 
     def close(self) -> None:
         """Ends the model's use: contexts and threads are freed now, the library when no result looks
-        at its memory any more. Raises RunError while a call is under way or a `Bound` is open."""
+        at its memory any more. Raises RunError while a call is under way, or a `Bound` or `Stateful` is
+        open."""
         with self._lock:
             free = []
             while self._free:  # one by one: calls begin and end meanwhile

@@ -5,6 +5,7 @@ A state that grows has memory for as much as it may become; a run writes what is
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from types import EllipsisType
 from typing import TYPE_CHECKING
@@ -46,7 +47,7 @@ class Stateful:
         capacity: int,
         initial: Mapping[str, np.ndarray],
     ):
-        self._context: Context | None = context
+        self._context: Context | None = None  # until all is well: who gave it takes it back otherwise
         self._give_back = give_back
         outputs = {slot.port.name: k for k, (_, slot) in enumerate(context.outputs)}
         self._states: dict[int, _State] = {}  # by the number of the input
@@ -60,6 +61,7 @@ class Stateful:
         for name in initial:
             if name not in self.states:
                 raise RunError(f"{quote(name)} is no state of the model", status=WRONG_COUNT)
+        self._context = context
 
     @property
     def states(self) -> dict[str, np.ndarray]:
@@ -92,6 +94,10 @@ class Stateful:
             self._give_back(self._context)
             self._context = None
 
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.close()
+
 
 def _allocated(old: Slot, new: Slot, capacity: int, initial: Mapping[str, np.ndarray]) -> _State:
     """A state as it is before the first call: as given, else zeros, or nothing along the axis that grows."""
@@ -99,8 +105,9 @@ def _allocated(old: Slot, new: Slot, capacity: int, initial: Mapping[str, np.nda
     axis = next((a for a, size in enumerate(sizes) if size != 1), None)
     grows = axis is not None and (sizes[axis] is None or sizes != new.port.shape)
     known = [0 if grows and a == axis else size for a, size in enumerate(sizes)]
-    shape = list(initial[name].shape) if name in initial else [n for n in known if isinstance(n, int)]
-    if name in initial and len(shape) != len(sizes):
+    first = np.asarray(initial[name]) if name in initial else None
+    shape = [n for n in known if isinstance(n, int)] if first is None else list(first.shape)
+    if first is not None and len(shape) != len(sizes):
         raise RunError(f"the state {quote(name)} has {len(sizes)} axes", status=WRONG_SHAPE)
     if len(shape) != len(sizes):
         raise RunError(
@@ -109,6 +116,6 @@ def _allocated(old: Slot, new: Slot, capacity: int, initial: Mapping[str, np.nda
         )
     room = [max(capacity, size) if grows and a == axis else size for a, size in enumerate(shape)]
     state = _State(name, zeros_on_line(room, np.dtype(old.numpy)), tuple(shape))
-    if name in initial:
-        state.array[...] = initial[name]
+    if first is not None:
+        state.array[...] = first
     return state

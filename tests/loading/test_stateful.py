@@ -188,12 +188,21 @@ def test_a_state_of_one_number_is_an_array_that_may_be_written_to(tmp_path):
         "size = Size (x) next = Add (seen, size) s = Cast <to = 1> (seen) y = Add (x, s) }"
     )
     library = onnxc.load(onnxc.compile(model, tmp_path / "m.so", states={"seen": "next"}))
-    steps = library.stateful(initial={"seen": np.array(5)})
+    steps = library.stateful(initial={"seen": 5})
     seen, x = steps.states["seen"], np.zeros(3, np.float32)
     assert steps({"x": x})["y"].tolist() == [5] * 3 and seen == 8
     seen[...] = 20
     assert steps({"x": x})["y"].tolist() == [20] * 3 and seen == 23
     steps.close()
+
+
+def test_calls_that_nobody_can_make_any_more_are_ended(tmp_path):
+    states = {"mean": "next", "old": "kept"}
+    model = onnxc.load(onnxc.compile(parsed(AVERAGE), tmp_path / "m.so", states=states))
+    with pytest.raises(RunError, match="'x' is no state of the model"):
+        model.stateful(initial={"x": [0, 0, 0, 0]})
+    model.stateful(initial={"mean": [1, 2, 3, 4]})({"x": np.zeros(4, np.float32)})
+    model.close()
 
 
 def test_a_bound_state_and_its_next_value_are_one_array(tmp_path):
