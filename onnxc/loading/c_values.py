@@ -7,12 +7,13 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import RunError
 from ..record import Record
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ KINDS = {"tensor": TENSOR, "sequence": SEQUENCE, "optional": OPTIONAL, "map": MA
 
 #: What the loader itself refuses, by the library's numbers.
 NULL_POINTER, WRONG_COUNT, WRONG_KIND, WRONG_DTYPE, WRONG_SHAPE, BUFFER_TOO_SMALL, BUSY = 1, 2, 3, 4, 6, 7, 21
+OUT_OF_MEMORY = 16
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int32
 
@@ -360,7 +362,7 @@ def _fits(nbytes: int, room: int) -> bool:
 
 def _block(nbytes: int) -> memoryview:
     """So many bytes from a line of the cache on."""
-    memory = np.empty(nbytes + LINE, np.uint8)
+    memory = _bytes(np.empty, nbytes + LINE)
     start = -address_of(memory) % LINE
     return memory.data[start : start + nbytes]
 
@@ -372,7 +374,16 @@ def spare(nbytes: int) -> np.ndarray:
 
 def zeros_on_line(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """Zeros, of which the system makes only the pages that are touched."""
-    return on_line(np.zeros(math.prod(shape) * dtype.itemsize + LINE, np.uint8), shape, dtype)
+    return on_line(_bytes(np.zeros, math.prod(shape) * dtype.itemsize + LINE), shape, dtype)
+
+
+def _bytes(make: Callable[[int, type], np.ndarray], nbytes: int) -> np.ndarray:
+    """So many bytes of `np.empty` or `np.zeros`; where there are none the error is that of a library."""
+    try:
+        return make(nbytes, np.uint8)
+    except MemoryError:
+        reason = f"out of memory: {nbytes} bytes are needed"
+        raise RunError(reason, status=OUT_OF_MEMORY) from None
 
 
 # From C -----------------------------------------------------------------------------------------------

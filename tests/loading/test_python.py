@@ -183,3 +183,21 @@ def test_processes_share_a_model_by_pickling(model):
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         for results in pool.map(run, [model, model]):
             assert all(map(np.array_equal, results, run(model)))
+
+
+def test_results_that_no_memory_holds_are_refused_in_one_sentence(tmp_path):
+    """Whether the loader makes their memory, as of known sizes, or the library does."""
+    square = parsed(
+        "square (float[n] x) => (float[n, n] y) { column = Constant <value = int64[2] {-1, 1}> ()"
+        " tall = Reshape (x, column) y = Add (x, tall) }"
+    )
+    n = 1 << 23
+    for dims in ({}, {"n": n}):
+        with onnxc.load(onnxc.compile(square, tmp_path / "square.so", dims=dims)) as model:
+            with pytest.raises(
+                RunError, match=r"^out of memory: 2\d{14} bytes are needed$|^out of memory: 3\d{14}"
+            ):
+                model.run(None, {"x": np.zeros(n, np.float32)})
+            if dims:
+                with pytest.raises(RunError, match=r"^out of memory: \d+ bytes are needed$"):
+                    model.bind()
