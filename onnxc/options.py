@@ -103,13 +103,14 @@ _SIZES = ("dims", "shapes", "typical", "threads")
 def _integers(name: str, given: Any) -> Any:
     """What is given for an option of _SIZES, with integers of Python's."""
     try:
-        if name == "threads":
-            return int(index(given))
         if name == "shapes":
             return {x: tuple(n if n is None else int(index(n)) for n in shape) for x, shape in given.items()}
-        return {dim: int(index(n)) for dim, n in given.items()}
+        found = {dim: int(index(n)) for dim, n in ({name: given} if name == "threads" else given).items()}
     except (AttributeError, TypeError):
         raise CompileError(f"{name}={given!r} has something else than integers") from None
+    if name != "dims" and any(n < 0 for n in found.values()):  # of dims the model's input is named
+        raise CompileError(f"{name}={given!r} is negative")
+    return found[name] if name == "threads" else found
 
 
 #: Nothing is asked for.

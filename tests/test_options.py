@@ -70,6 +70,12 @@ def test_what_is_no_size_is_refused_in_one_sentence(given):
         Options.of(given)
 
 
+@pytest.mark.parametrize("given", [{"threads": -1}, {"typical": {"a": 3, "b": -3}}], ids=str)
+def test_what_is_negative_is_refused_in_one_sentence(given):
+    with pytest.raises(CompileError, match="is negative"):
+        Options.of(given)
+
+
 def test_what_is_told_of_options_is_json_and_leaves_out_defaults():
     assert Options(dims={}, target="native").told() == {}
     asked = Options(dims={"b": 2, "a": 1}, values={"x": np.ones(2, "i2")}, overridable=frozenset("yx"))

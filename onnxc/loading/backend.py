@@ -22,7 +22,7 @@ class CompiledModel(BackendRep):
     def __init__(self, model: onnx.ModelProto, jobs: int | None = 1, **options: Any):
         self._folder = tempfile.TemporaryDirectory(prefix="onnxc-backend-")
         self.path = Path(self._folder.name) / "model.so"
-        compile_model(model, self.path, Options(**options), jobs=jobs)
+        compile_model(model, self.path, Options.of(options), jobs=jobs)
         self._model = load(self.path)
 
     def feeds(self, inputs: Any) -> dict[str, Any]:
