@@ -666,7 +666,7 @@ def test_a_full_standard_output_is_one_line(arguments):
 
 
 def test_a_closed_standard_output_takes_what_is_printed():
-    command = f"{sys.executable} -m onnxc inspect {DIGITS}"
+    command = f"{sys.executable} -P -m onnxc inspect {DIGITS}"
     done = subprocess.run(["sh", "-c", f"{command} >&-"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 

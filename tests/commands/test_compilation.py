@@ -40,7 +40,7 @@ def test_who_is_asked_to_end_leaves_neither_files_nor_children(models, request_)
     compiler.write_text(f'#!/bin/sh\necho $$ > "{models}/pid"\nexec sleep 300\n')
     compiler.chmod(0o755)
     process = subprocess.Popen(
-        [sys.executable, "-m", "onnxc", "compile", models / "twice.onnx", "-o", here / "twice.so"],
+        [sys.executable, "-P", "-m", "onnxc", "compile", models / "twice.onnx", "-o", here / "twice.so"],
         env={
             **os.environ,
             "CC": str(compiler),
