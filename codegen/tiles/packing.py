@@ -43,10 +43,11 @@ def pack_columns(
 def _grouped(matrix: np.ndarray, group: int) -> np.ndarray:
     """[..., K, N] → [..., K'/group, N * group], with zeros behind the last row."""
     *batch, depth, columns = matrix.shape
-    rows = np.zeros((*batch, padded(depth, group), columns), matrix.dtype)
+    count = padded(depth, group) // group
+    rows = np.zeros((*batch, count * group, columns), matrix.dtype)
     rows[..., :depth, :] = matrix
-    groups = rows.reshape(*batch, -1, group, columns).swapaxes(-1, -2)
-    return groups.reshape(*batch, -1, columns * group)
+    groups = rows.reshape(*batch, count, group, columns).swapaxes(-1, -2)
+    return groups.reshape(*batch, count, columns * group)
 
 
 def in_pairs(rows: np.ndarray, lanes: int) -> np.ndarray:
