@@ -24,7 +24,7 @@ from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
 from ..nests.nest import fail
 from ..text.conversion import computed_in
 from ..text.emitter import scalar_type
-from ..text.memory import load_lanes, store_lanes
+from ..text.memory import from_bits, load_lanes, store_lanes
 from ..text.scalar import lower
 from ..tiles.blocked import Image, clear_border, displaced, image_of, keep_channels, without_halo
 from ..tiles.blocked_epilogue import Reading, is_packed, pack_operand, reading_of
@@ -209,28 +209,28 @@ class _Pixels:
         return wrapped
 
     def _load(self, reading: Reading, place: str) -> str:
-        value = load_lanes(
-            self.f,
-            reading.dtype,
-            place,
-            self.block if reading.vector else 1,
-            align=dtypes.itemsize(reading.dtype),
-        )
-        if reading.vector:
-            return value
-        return self.f.broadcast(scalar_type(reading.dtype), value, self.block)
+        """The bits there, as a vector of integers."""
+        size = dtypes.itemsize(reading.dtype)
+        stored = f"int{8 * size}"
+        bits = load_lanes(self.f, stored, place, self.block if reading.vector else 1, align=size)
+        return bits if reading.vector else self.f.broadcast(scalar_type(stored), bits, self.block)
 
     def at(self, x: str) -> str:
         """The result's pixel in column x."""
-        f, values = self.f, dict(self.same)
+        f, values = self.f, dict[Visit, str]()
         columns: dict[Path, str] = {(): x}
+        for visit in self.starts:
+            if visit not in self.same:
+                self._found(
+                    visit.columns, columns
+                )  # before any value: a place is checked in blocks of its own
         for visit in self.visits:
-            if visit in values:
-                continue
             if visit in self.starts:
                 start, step, reading = self.starts[visit]
-                column = self._found(visit.columns, columns)
-                values[visit] = self._load(reading, f.offset(start, f.mul(column, f.size(step))))
+                bits = self.same.get(visit)
+                if bits is None:
+                    bits = self._load(reading, f.offset(start, f.mul(columns[visit.columns], f.size(step))))
+                values[visit] = from_bits(f, reading.dtype, self.block, bits)
                 continue
             operands = [values[operand] for operand in operands_of(visit)]
             op = visit.value.node.op

@@ -126,6 +126,26 @@ def test_images_of_every_type(target, dtype):
 
 
 @TARGETS
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("known", [None, 1])
+def test_images_of_one_column_in_every_type(target, dtype, known):
+    """What a row reads once, and what is read where a place has been checked, stay in registers."""
+    group = Group(dtype)
+    x = group.operand(random(2, 20, 3, 1).astype(numpy_dtype(dtype)), False)
+    check(group.case(group.weighed(x, 3, 5, known=known)), resample, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_places_that_only_the_run_knows_in_narrow_types(target, dtype):
+    group = Group(dtype)
+    x = group.operand(random(1, 20, 3, 4).astype(numpy_dtype(dtype)), False)
+    for axis in (3, 2):
+        x = group.weighed(x, axis, 5, known=x.shape[axis])
+    check(group.case(x), resample, target)
+
+
+@TARGETS
 @pytest.mark.parametrize("dtype", ["float16", "uint8"])
 def test_results_of_another_type(target, dtype):
     group, x = enlarged((1, 20, 3, 4), (6, 8))
