@@ -48,6 +48,7 @@ def test_who_is_asked_to_end_leaves_neither_files_nor_children(models, request_)
             "ONNXC_CACHE": str(models / "cache"),
         },
         stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(request_, signal.SIG_DFL),  # who runs in the background ignores some
     )
     while not (models / "pid").exists() or not (models / "pid").read_text():
         assert process.poll() is None
