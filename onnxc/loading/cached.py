@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ..errors import LoadError
 from ..options import DEFAULTS, Options
-from .finding import Found, by_path, read, registered, stamp, write
+from .finding import Found, by_path, is_whole, read, registered, stamp, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +23,7 @@ def cached_library(source: Any, options: Options = DEFAULTS, **how: Any) -> Path
     from pathlib import Path
 
     found = find_library(source, options, **how)
-    if not _is_whole(found.path):
+    if not is_whole(found.path):
         with suppress(OSError):  # of a cache that can only be read
             os.unlink(found.path)
         found = find_library(source, options, **how)
@@ -100,17 +99,6 @@ def _description(library: Path) -> dict[str, Any]:
 
     with load(library, threads=1) as model:
         return model.description
-
-
-def _is_whole(library: str) -> bool:
-    from .trailer import check_trailer
-
-    try:
-        with open(library, "rb") as file:
-            check_trailer(file.fileno(), library)
-        return True
-    except (LoadError, OSError):
-        return False
 
 
 def _content(source: Any) -> str:

@@ -50,6 +50,17 @@ def opened(find: Callable[[], Found], threads: int | None = None) -> Model:
     raise AssertionError("the last attempt returns or raises")
 
 
+def is_whole(library: str | os.PathLike[str]) -> bool:
+    """Whether a library is there and can be loaded, its side file of weights included."""
+    from .loader import load
+
+    try:
+        load(library, threads=1).close()
+        return True
+    except LoadError:
+        return False
+
+
 def is_library(path: str | os.PathLike[str]) -> bool:
     """Whether to take a file for a library: by what it begins with, or else by its name."""
     named_so = os.fspath(path).endswith(".so")

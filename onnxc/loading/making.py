@@ -11,12 +11,12 @@ from typing import Any
 
 from .. import codegen, passes, runtime_c
 from ..cache import after_failure, folders, locked, writable_folder
-from ..errors import CompileError, LoadError
+from ..errors import CompileError
 from ..frontend.model_file import open_model
 from ..options import Options
 from ..target import find_targets
+from .finding import is_whole
 from .housekeeping import limit, prune
-from .loader import load
 from .progress import told
 
 #: Errors of a folder that nothing more can be written to.
@@ -45,7 +45,7 @@ def compiled(
         key.update(part.encode("utf-8", "surrogateescape"))
     name = f"{key.hexdigest()[:40]}.so"
     for folder in folders():
-        if _is_whole(folder / name):
+        if is_whole(folder / name):
             return folder / name, _external(model)
     try:
         path = _compile_once(writable_folder() / name, model, options, progress)
@@ -64,22 +64,13 @@ def _external(model: Any) -> list[str]:
 
 def _compile_once(path: Path, model: Any, options: Options, progress: Any) -> Path:
     with locked(path, "another process compiles the model"):
-        if not _is_whole(path):
+        if not is_whole(path):
             from ..driver import compile_model
 
             prune(path.parent, limit())  # before, so that what is made now stays
             with told(os.path.basename(model.name) or "a model", progress) as tell:
                 compile_model(model, path, options.with_(name="model"), progress=tell)
     return path
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether an entry of the cache is there and can be loaded, its side file of weights included."""
-    try:
-        load(path, threads=1).close()
-        return True
-    except LoadError:
-        return False
 
 
 def compiler_hash() -> str:
