@@ -25,7 +25,8 @@ ACCOMPANYING = {"depfile": "rule", "trace": "trace", "html": "page"}
 
 def check_written(options: argparse.Namespace) -> None:
     """Raises CompileError where a file would be written over another, or one beside the result nowhere."""
-    taken = {os.path.realpath(path): what for name, what in READ.items() for path in _paths(options, name)}
+    read = ((path, what) for name, what in READ.items() for path in _paths(options, name))
+    taken = {os.path.realpath(_file_of(path)): what for path, what in read}
     for name, what in (RESULTS | ACCOMPANYING).items():
         for path in _paths(options, name):
             other = taken.get(place := os.path.realpath(path))
@@ -42,4 +43,9 @@ def _paths(options: argparse.Namespace, name: str) -> Iterator[str]:
     for entry in given if isinstance(given, list) else [] if given is None else [given]:
         path = os.fspath(entry)
         if "\0" not in path:  # which names no file
-            yield path if os.path.exists(path) else path.rpartition("=")[2]
+            yield path
+
+
+def _file_of(given: str) -> str:
+    """The file that is read where NAME=FILE may be given."""
+    return given if os.path.exists(given) else given.rpartition("=")[2]
