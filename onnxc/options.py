@@ -101,16 +101,26 @@ _SIZES = ("dims", "shapes", "typical", "threads")
 
 
 def _integers(name: str, given: Any) -> Any:
-    """What is given for an option of _SIZES, with integers of Python's."""
+    """What is given for an option of _SIZES, with integers of Python's. Of dims and shapes that are negative
+    the importer names the input."""
     try:
-        if name == "shapes":
-            return {x: tuple(n if n is None else int(index(n)) for n in shape) for x, shape in given.items()}
-        found = {dim: int(index(n)) for dim, n in ({name: given} if name == "threads" else given).items()}
+        if name == "threads":
+            return _natural(given)
+        if name == "typical":
+            return {dim: _natural(n) for dim, n in given.items()}
+        if name == "dims":
+            return {dim: int(index(n)) for dim, n in given.items()}
+        return {x: tuple(n if n is None else int(index(n)) for n in shape) for x, shape in given.items()}
     except (AttributeError, TypeError):
         raise CompileError(f"{name}={given!r} has something else than integers") from None
-    if name != "dims" and any(n < 0 for n in found.values()):  # of dims the model's input is named
-        raise CompileError(f"{name}={given!r} is negative")
-    return found[name] if name == "threads" else found
+    except ValueError:
+        raise CompileError(f"{name}={given!r} is negative") from None
+
+
+def _natural(n: Any) -> int:
+    if (found := int(index(n))) < 0:
+        raise ValueError
+    return found
 
 
 #: Nothing is asked for.

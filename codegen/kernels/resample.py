@@ -219,11 +219,9 @@ class _Pixels:
         """The result's pixel in column x."""
         f, values = self.f, dict[Visit, str]()
         columns: dict[Path, str] = {(): x}
-        for visit in self.starts:
+        for visit in self.starts:  # before any value: a place is checked in blocks of its own
             if visit not in self.same:
-                self._found(
-                    visit.columns, columns
-                )  # before any value: a place is checked in blocks of its own
+                self._found(visit.columns, columns)
         for visit in self.visits:
             if visit in self.starts:
                 start, step, reading = self.starts[visit]
