@@ -194,9 +194,7 @@ def test_results_that_no_memory_holds_are_refused_in_one_sentence(tmp_path):
     n = 1 << 23
     for dims in ({}, {"n": n}):
         with onnxc.load(onnxc.compile(square, tmp_path / "square.so", dims=dims)) as model:
-            with pytest.raises(
-                RunError, match=r"^out of memory: 2\d{14} bytes are needed$|^out of memory: 3\d{14}"
-            ):
+            with pytest.raises(RunError, match=r"^out of memory: \d{15}"):
                 model.run(None, {"x": np.zeros(n, np.float32)})
             if dims:
                 with pytest.raises(RunError, match=r"^out of memory: \d+ bytes are needed$"):

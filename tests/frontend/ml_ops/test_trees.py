@@ -88,17 +88,22 @@ def test_each_row_has_the_score_of_the_classes_that_its_leaf_names(transform, la
             np.testing.assert_allclose(found[1][:, :known], scores[:, :known], rtol=1e-4, atol=1e-5)
 
 
+#: A node, x <= 0, and two leaves.
+STUMP = {
+    "nodes_treeids": [0, 0, 0],
+    "nodes_nodeids": [0, 1, 2],
+    "nodes_featureids": [0, 0, 0],
+    "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+    "nodes_values": [0.0, 0.0, 0.0],
+    "nodes_truenodeids": [1, 0, 0],
+    "nodes_falsenodeids": [2, 0, 0],
+}
+
+
 def stump(leaves, base, transform, names):
-    """One node, x <= 0, and two leaves of weights (class, weight)."""
+    """A classifier whose two leaves have weights (class, weight)."""
     weights = [(node, *weight) for node, leaf in enumerate(leaves, 1) for weight in leaf]
-    attributes = {
-        "nodes_treeids": [0, 0, 0],
-        "nodes_nodeids": [0, 1, 2],
-        "nodes_featureids": [0, 0, 0],
-        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
-        "nodes_values": [0.0, 0.0, 0.0],
-        "nodes_truenodeids": [1, 0, 0],
-        "nodes_falsenodeids": [2, 0, 0],
+    attributes = STUMP | {
         "class_treeids": [0] * len(weights),
         "class_nodeids": [node for node, _, _ in weights],
         "class_ids": [target for _, target, _ in weights],
@@ -176,14 +181,9 @@ def test_trees_of_version_5(dtype):
     ],
 )
 def test_trees_that_are_none_are_refused(change, reason):
-    trees = {
-        "nodes_treeids": [0, 0, 0],
-        "nodes_nodeids": [0, 1, 2],
+    trees = STUMP | {
         "nodes_featureids": [1, 0, 0],
-        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
         "nodes_values": [0.5, 0.0, 0.0],
-        "nodes_truenodeids": [1, 0, 0],
-        "nodes_falsenodeids": [2, 0, 0],
         "target_treeids": [0, 0],
         "target_nodeids": [1, 2],
         "target_ids": [0, 0],
