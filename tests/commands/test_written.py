@@ -65,3 +65,8 @@ def test_a_rule_names_files_of_any_bytes(folder):
     shutil.copy("a.onnx", name)
     assert main(["compile", name, "-o", "a.so", "--depfile", "a.d"]) == 0
     assert (folder / "a.d").read_bytes() == b"a.so: " + bytes(folder) + b"/\xff\\ a.onnx\n"
+
+
+def test_the_name_of_an_output_is_none_of_an_input(folder):
+    assert main(["run", "a.onnx", "--input", "in.npz", "-o", "x=in.npz"]) == 0
+    assert (folder / "x=in.npz").exists()
