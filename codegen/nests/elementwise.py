@@ -58,7 +58,8 @@ from .operands import (
 
 MOST_CYCLIC = 64  # instructions of the loop over whole cycles, whose vectors are a loop of their own beyond
 SHORT = 4  # vectors of a row that is written without a loop
-MOST_JOINED = 24  # instructions of a body that is computed of several vectors at once
+MOST_JOINED = 24  # instructions of a body that is computed of more than two vectors at once
+LEAST_JOINED = 12  # instructions of a body of which a processor does not hold several to compute them at once
 
 
 class Elementwise(Piece):
@@ -152,13 +153,15 @@ class Elementwise(Piece):
     @property
     def joined(self) -> int:
         """Vectors whose results are narrowed together, to fill one: where no instruction narrows a vector by
-        itself, that takes half as many."""
+        itself, that takes half as many. Of long bodies two, each instruction for both, so that none waits
+        for the one before."""
         widest = self.target.vector_bits // (8 * self.lanes)
         plain = {stride_kind(v, self.last) for v in self.views.values()} <= {"run", "same"}
-        short = costs.weight(self.target, self.body) <= MOST_JOINED
-        if self.target.masked or self.cycle or not plain or not short or self.out.dtype == "bool":
+        if self.target.masked or self.cycle or not plain or self.out.dtype == "bool":
             return 1
-        return max(1, widest // self.out.itemsize)
+        weight = costs.weight(self.target, self.body)
+        narrowed = widest // self.out.itemsize if weight <= MOST_JOINED else 1
+        return max(narrowed, 2 if weight > LEAST_JOINED else 1)
 
     @property
     def scratch(self) -> int:
