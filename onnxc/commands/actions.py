@@ -231,6 +231,11 @@ def verify_command(options: argparse.Namespace) -> int:
         )
     elif nodes is not None:
         print(f"{len(nodes)} values of nodes, all agree when each is an output")
+    elif not agrees and not is_library(options.file):
+        print(
+            "a model that rounds to few bits departs behind a value that lies between two of them: "
+            "--per-node compares node by node and finds the first that departs by more"
+        )
     return OK if agrees else FAULT
 
 

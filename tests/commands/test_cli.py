@@ -469,6 +469,7 @@ def test_verify_fails_when_an_output_departs(command, monkeypatch):
     status, out, _ = command("verify", DIGITS)
     assert status == 1
     assert "departs: 10 of 10 elements differ by more than" in out
+    assert "--per-node compares node by node" in out
 
 
 def test_a_tolerance_may_be_given(command, monkeypatch):
