@@ -58,6 +58,8 @@ def padding_bias(
         if mask.rank == 3 or mask.shape[1] != 1 or keys == 1:  # [batch, 1] stands for no mask
             operands.append(insert_axes(b, mask, [1, 2] if mask.rank == 2 else [1]))
             padded = expr.input_(0, "int32") <= 0
+            if mask.rank == 2 and not isinstance(mask.shape[1], int):
+                padded = padded & ~expr.size(mask.shape[1]).equals(1)
     elif mask is not None:
         raise UnsupportedError(f"a mask of {mask.rank} axes", "export the model with one of at most three")
     bias = expr.const(0, "float32")

@@ -46,6 +46,7 @@ PROJECTED = [
     projected(ones(2, 5)),
     projected(ones(2, 5) * 0),
     projected(ones(2, 1)),
+    projected(ones(2, 1) * 0, mask_filter_value=-1e9),
     projected(ones(2, 5, 5), mask_filter_value=-50.0),
     projected(unidirectional=1),
     projected(ones(2, 5), unidirectional=1),
