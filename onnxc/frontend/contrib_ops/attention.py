@@ -264,10 +264,12 @@ def MultiHeadAttention(
     unidirectional=0,
 ):
     """query [batch, length, width], or with keys and values packed into it [batch, length, heads, 3, size];
-    key and value likewise, or [batch, heads, length, size]."""
+    key and value likewise, or [batch, heads, length, size], which are not biased."""
     if (past_key is None) != (past_value is None):
         raise ops.TypeMismatch("past keys and values go together")
-    parts = _biased(b, _unpacked(b, query, key, value), bias, num_heads)
+    parts = _unpacked(b, query, key, value)
+    biased = 1 if key is not None and key.rank == 4 else 3
+    parts = [*_biased(b, parts[:biased], bias, num_heads), *parts[biased:]]
     names = ("the query", "the key", "the value")
     q, k, v = (
         with_size(b, split_heads(b, x, num_heads, name), 1, num_heads) for x, name in zip(parts, names)

@@ -83,6 +83,7 @@ SEVERAL = [
     several(Q, K, V, None, None, floats(1, 3, 4, 6)),
     several(Q, K, V, None, None, floats(2, 1, 4, 6), outputs=(0, 1, 2)),
     several(Q, floats(2, 3, 6, 4), floats(2, 3, 6, 4)),
+    several(Q, floats(2, 3, 6, 4), floats(2, 3, 6, 4), floats(36)),
     several(Q, Q, Q[::-1], None, None, None, *CACHE, outputs=(0, 1, 2), unidirectional=1),
     several(Q, Q, Q[::-1], floats(36), ones(2, 7), floats(2, 3, 4, 7), *CACHE, outputs=(0, 1, 2)),
     several(Q[:, :1], Q[:, :1], Q[:, :1], None, None, None, *CACHE, outputs=(0, 1, 2), unidirectional=1),
