@@ -48,8 +48,6 @@ def RotaryEmbedding(
 ):
     """The specification's operator; one position alone is that of the first element of all sequences.
     `scale` is for other processors."""
-    if is_packed_batching:
-        raise UnsupportedError("a RotaryEmbedding of sequences without padding", "keep the padding")
     x = input
     if input.rank == 3:
         batch, count, width = input.shape
@@ -93,7 +91,7 @@ def MRotaryEmbedding(
     """RotaryEmbedding with three positions a token, of which each angle takes one: in sections one after the
     other, or (mrope_layout 1) the second and the third every third angle of the first."""
     half = sum(mrope_section)
-    if is_packed_batching or len(mrope_section) != 3 or position_ids.rank != 3:
+    if len(mrope_section) != 3 or position_ids.rank != 3:
         raise ops.TypeMismatch(f"positions {position_ids.type} for the sections {list(mrope_section)}")
     streams = np.zeros(half, np.int64)
     for stream, size in enumerate(mrope_section[1:], 1):

@@ -136,6 +136,7 @@ ROTARY = [
     Case("RotaryEmbedding", [floats(2, 5, 12), PLACES, COSINES, SINES]),
     Case("RotaryEmbedding", [floats(2, 5, 12), np.array([3]), COSINES, SINES], {"interleaved": 1}),
     Case("RotaryEmbedding", [floats(2, 3, 5, 4), PLACES, COSINES, SINES], {"interleaved": 1}),
+    Case("RotaryEmbedding", [floats(1, 5, 12), PLACES[:1], COSINES, SINES], {"is_packed_batching": 1}),
     Case(
         "MRotaryEmbedding", [floats(2, 5, 24), STREAMS, *ANGLES], {"mrope_section": [1, 3, 2], "num_heads": 2}
     ),
