@@ -206,7 +206,8 @@ def GroupQueryAttention(
         rows, (k, v) = _in_order(b, pasts, (k, v), start, total)
     rows = [x if store is None else store.loaded(b, x, dtype) for x, store in zip(rows, stores)]
     sink = head_sink if head_sink is not None or smooth_softmax != 1 else zeros(b, q.dtype, (num_heads,))
-    bias = _visible(b, q, rows[0], start, attention_bias, sink, bool(causal), local_window_size, where)
+    ends = None if causal else seqlens_k
+    bias = _visible(b, q, rows[0], start, attention_bias, sink, ends, local_window_size, where)
     keys, values = (v if sink is None else _with_row(b, v) for v in rows)
     exposed = {1: 2, 2: 3}.get(qk_output) if b.site.wanted[3:4] == (True,) else None
     q, keys, values = (widened(b, x) for x in (q, keys, values))
@@ -319,12 +320,13 @@ def _visible(
     start: Value,
     given: Value | None,
     sink: Value | None,
-    causal: bool,
+    ends: Value | None,
     window: int,
     places: Value | None = None,
 ) -> Value:
     """What is added to the scores: -inf where a query does not see a key; of a last column, which no key has,
-    the sink of each head. places: where each key is [batch, keys], by default in order."""
+    the sink of each head. ends: the last place of each sequence [batch], where queries see what comes after
+    them. places: where each key is [batch, keys], by default in order."""
     queries, keys = q.shape[2], k.shape[2]
     operands = [b.reshape(start, (start.shape[0], 1, 1, 1))]
     i, j = expr.index(2), expr.index(3)
@@ -333,8 +335,10 @@ def _visible(
     if places is not None:
         operands.append(padded(b, insert_axes(b, places, [1, 2]), (0,) * 4, (0, 0, 0, columns - keys)))
         at = expr.input_(1, "int64")
-    place = expr.input_(0, "int64") + i
-    last = place if causal else expr.input_(0, "int64") + expr.size(queries) - 1
+    last = place = expr.input_(0, "int64") + i
+    if ends is not None:
+        operands.append(b.reshape(ends, (start.shape[0], 1, 1, 1)))
+        last = expr.input_(len(operands) - 1, "int32").cast("int64")
     seen = at <= last
     if window > 0:
         seen = seen & (at > place - window)
@@ -398,7 +402,7 @@ def SparseAttention(
     rows = [b.take(x, 2, 0, total) for x in (k, v)]
     blocks = _seen_blocks(b, block_row_indices, block_col_indices)
     given = _of_layouts(b, blocks, start, (num_heads, queries, total), sparse_block_size)
-    bias = _visible(b, q, rows[0], start, given, None, True, -1)
+    bias = _visible(b, q, rows[0], start, given, None, None, -1)
     keys, values = (widened(b, x) for x in rows)
     y, _ = attend(b, widened(b, q), keys, values, bias, scale or None)
     return b.cast(join_heads(b, y), query.dtype), k, v

@@ -223,6 +223,7 @@ GROUPED = [
     grouped([5, 5], 5, 0, rotary=True, positions=True),
     grouped([6, 4], 1, 5, rotary=True, positions=True),
     grouped([5, 5], 5, 0, causal=0),
+    grouped([5, 3], 5, 0, causal=0),
     grouped([5, 5], 5, 0, outputs=(0, 1, 2, 3), qk_output=1),
     grouped([6, 6], 1, 5, outputs=(0, 1, 2, 3), qk_output=2),
 ]
