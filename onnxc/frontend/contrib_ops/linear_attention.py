@@ -39,6 +39,7 @@ _RULES = {
     "delta": (False, True),
     "gated_delta": (True, True),
 }
+_BOUNDED = ("sigmoid", "kda")  # activations of gates
 
 
 def _recurrence(
@@ -177,7 +178,7 @@ def GatedDeltaNet(
     own = dims.number(query.shape[-2])
     q, k = (widened(b, b.reshape(x, (batch, tokens, own, d))) for x in (query, key))
     if qk_l2_norm:
-        q, k = (_unit(b, x) for x in (q, k))
+        q, k = (_unit(b, x, 1e-6 if gate_activation in _BOUNDED else 1e-12) for x in (q, k))
     q, k = (_heads(b, b.reshape(x, (batch, tokens, own * d)), own, dims.number(heads)) for x in (q, k))
     k = b.reshape(k, (batch, tokens, heads, d))
     v = widened(b, b.reshape(value, (batch, tokens, heads, w)))
@@ -211,17 +212,17 @@ def _unpacked(
     return found[0], found[1], found[2]
 
 
-def _unit(b: Builder, x: Value) -> Value:
+def _unit(b: Builder, x: Value, epsilon: float) -> Value:
     """Each vector of length 1."""
     squares = b.reduce("sum", x, [x.rank - 1], True, lambda e: e * e)
-    return b.map(x, squares, lambda e, s: e / expr.sqrt(s + 1e-6))
+    return b.map(x, squares, lambda e, s: e / expr.sqrt(s + epsilon))
 
 
 def _decay(
     b: Builder, decay: Value, a_log: Value | None, bias: Value | None, kind: str, bound: float, keys: bool
 ) -> Value:
     """The logarithms by which a state decays; `keys`: each element of a key has one."""
-    one_of(kind, ("none", "softplus", "qwen", "sigmoid", "kda"), "gate_activation")
+    one_of(kind, ("none", "softplus", "qwen", *_BOUNDED), "gate_activation")
     x = widened(b, decay)
     if kind == "none":
         return x

@@ -50,6 +50,12 @@ def net(batch: int = 2, tokens: int = 5, rows: bool = False, one: bool = False, 
     return Case("GatedDeltaNet", inputs, attributes, (0, 1))
 
 
+def tiny_queries(**attributes: object) -> Case:
+    """Queries of which norms tell what is added to their squares."""
+    case = net(qk_l2_norm=1, **attributes)
+    return Case(case.op, [case.inputs[0] * np.float32(1e-4), *case.inputs[1:]], case.attributes, (0, 1))
+
+
 ALL = [
     packed(2, 2, "linear"),
     packed(2, 2, "gated", wide=True),
@@ -60,6 +66,7 @@ ALL = [
     net(rows=True, qk_l2_norm=1, beta_activation="sigmoid", gate_activation="softplus"),
     net(gate_activation="kda", gate_lower_bound=-2.0, scale=0.5),
     net(one=True),
+    tiny_queries(),
     net(update_rule="linear"),
     Case("LinearAttentionGate", [floats(2, 3, 4), floats(4), floats(4), floats(2, 3, 4)], {}, (0, 1)),
     Case("GatedRMSNorm", [floats(2, 3, 8), floats(4), floats(2, 3, 8)]),
@@ -68,6 +75,7 @@ ALL = [
     Case("CausalConvWithState", [floats(2, 6, 5), floats(6, 1, 4), floats(6), floats(2, 6, 3)], {}, (0, 1)),
     Case(
         "CausalConvWithState",
+    tiny_queries(gate_activation="kda"),
         [floats(1, 6, 2), floats(6, 1, 3)],
         {"activation": "silu", "dilation": 2},
         (0, 1),
