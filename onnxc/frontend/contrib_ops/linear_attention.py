@@ -287,11 +287,19 @@ def CausalConvWithState(
     state_update_capacity=0,
     state_window=0,
 ):
-    """A depthwise convolution of what the state and the input have along the last axis."""
+    """A depthwise convolution of what the state and the input have along the last axis, or, channels_last,
+    along the second one, behind which any number of axes are channels."""
     one_of(activation, ("none", "silu", "swish"), "activation")
     extended = input_channel_offset or input_channels or state_length or state_update_capacity
-    if ndim != 1 or channels_last or state_window or state_channels_last != -1 or extended:
-        raise UnsupportedError("a CausalConvWithState of this form", "export one axis, channels first")
+    if ndim != 1 or state_window or state_channels_last != -1 or extended:
+        raise UnsupportedError("a CausalConvWithState of this form", "export one axis and the last state")
+    if channels_last:
+        inputs = [x if x is None else _channels_first(b, x) for x in (input, past_state)]
+        y, state, _ = CausalConvWithState(
+            b, inputs[0], weight, bias, inputs[1], activation=activation, dilation=dilation
+        )
+        found = [b.transpose(x, (0, 2, 1)) for x in (y, state)]
+        return *(b.reshape(x, (*x.shape[:2], *input.shape[2:])) for x in found), None
     batch, channels, length = input.shape
     before = (weight.shape[2] - 1) * dilation
     state = zeros(b, input.dtype, (batch, channels, before)) if past_state is None else past_state
@@ -302,6 +310,11 @@ def CausalConvWithState(
     if activation != "none":
         y = b.map(y, lambda e: e * expr.sigmoid(e))
     return b.cast(y, input.dtype), b.take(whole, 2, length, before), None
+
+
+def _channels_first(b: Builder, x: Value) -> Value:
+    """[batch, length, ...] as [batch, channels, length]."""
+    return b.transpose(b.reshape(x, (*x.shape[:2], dims.product(x.shape[2:]))), (0, 2, 1))
 
 
 @contrib_op(outputs="output final_state state_update?")

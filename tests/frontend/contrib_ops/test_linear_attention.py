@@ -80,6 +80,12 @@ ALL = [
         {"activation": "silu", "dilation": 2},
         (0, 1),
     ),
+    Case(
+        "CausalConvWithState",
+        [floats(2, 5, 2, 3), floats(6, 1, 3), floats(6), floats(2, 4, 2, 3)],
+        {"channels_last": 1, "dilation": 2},
+        (0, 1),
+    ),
     Case("BranchwiseRMSNorm", [floats(2, 3, 8), floats(3, 8)]),
     Case("BranchwiseRMSNorm", [floats(2, 24), floats(24)], {"num_branches": 3}),
     Case("HyperConnectionPreMix", [floats(2, 3, 8), floats(2, 3)], {"reduction_scale": 0.5}),
@@ -95,4 +101,4 @@ def test_the_results_are_those_of_onnxruntime(case):
 
 
 def test_a_library_of_some_of_each_computes_what_the_interpreter_does(tmp_path):
-    check_compiled([ALL[1], ALL[4], ALL[6], ALL[14], ALL[20]], tmp_path)
+    check_compiled([ALL[1], ALL[4], ALL[6], ALL[15], ALL[17], ALL[22]], tmp_path)
