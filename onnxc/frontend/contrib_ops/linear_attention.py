@@ -381,8 +381,8 @@ def BranchwiseRMSNorm(b, X: T, scale: Mixed | None = None, *, epsilon=1e-5, num_
     x = _branches(b, X, num_branches)
     y = RMSNormalization(b, x, generate(b, x.shape[-1:], expr.const(1, "float32")), epsilon=epsilon)
     if scale is not None:
-        whole = x.shape[-1:] if scale.shape == x.shape[-1:] else x.shape[-2:]
-        y = b.map(y, b.reshape(widened(b, scale), whole), lambda e, s: e * s)
+        flat = b.reshape(widened(b, scale), (scale.tensor.count,))
+        y = b.map(y, _of_branches(b, flat, x, 1), lambda e, s: e * s)
     return b.cast(b.reshape(y, X.shape), X.dtype)
 
 
@@ -411,7 +411,16 @@ def HyperConnectionPostMix(
 def _gate(b: Builder, gate: Value, x: Value) -> Value:
     """Gates of branches, or of all their features, as [..., branches, 1 or width]."""
     wide = widened(b, gate)
-    if gate.rank == x.rank:
-        return wide
-    flat = dims.equal(gate.shape[-1], x.shape[-2]) is False
-    return b.reshape(wide, x.shape if flat else (*gate.shape, 1))
+    return wide if gate.rank == x.rank else _of_branches(b, wide, x, 0)
+
+
+def _of_branches(b: Builder, v: Value, x: Value, axis: int) -> Value:
+    """v [..., branches * width] as the last two axes of x; where it has less, along one of the two."""
+    branches, width = x.shape[-2:]
+    whole = dims.equal(v.shape[-1], branches * width)
+    if whole is not None:
+        shape = (branches, width) if whole else ((branches, 1), (1, width))[axis]
+        return b.reshape(v, (*v.shape[:-1], *shape))
+    is_whole = expr.size(v.shape[-1]).equals(expr.size(branches * width))
+    place = expr.where(is_whole, expr.index(0) * expr.size(width) + expr.index(1), expr.index(axis))
+    return b.emit(ops.Gather("axis", v.rank - 1), v, generate(b, (branches, width), place))[0]

@@ -100,5 +100,18 @@ def test_the_results_are_those_of_onnxruntime(case):
     check(case)
 
 
+BRANCHES = [
+    Case("BranchwiseRMSNorm", [floats(2, 24), floats(width)], {"num_branches": 3}) for width in (8, 24)
+] + [
+    Case("HyperConnectionPreMix", [floats(2, 24), floats(2, gates)], {"num_branches": count})
+    for count, gates in ((1, 1), (1, 24), (3, 3), (3, 24))
+]
+
+
+@pytest.mark.parametrize("case", BRANCHES, ids=str)
+def test_the_run_may_tell_whether_branches_or_all_their_features_have_a_gate(case):
+    check(case, symbolic=True)
+
+
 def test_a_library_of_some_of_each_computes_what_the_interpreter_does(tmp_path):
     check_compiled([ALL[1], ALL[4], ALL[6], ALL[15], ALL[17], ALL[22]], tmp_path)
