@@ -46,15 +46,15 @@ class Packed:
     before: Dimension
 
     @classmethod
-    def of_ends(cls, b: Builder, ends: Value, tokens: Dimension, before: Dimension) -> Packed:
-        """Of the requests that `ends`, [B + 1], divides so many tokens into; each must have one."""
+    def of_ends(cls, b: Builder, ends: Value, tokens: Dimension, before: Dimension, least: int = 1) -> Packed:
+        """Of the requests that `ends`, [B + 1], divides so many tokens into, each of at least so many."""
         if ends.rank != 1:
             raise ops.TypeMismatch(f"{ends.type} are no ends of sequences")
         count = ends.shape[0] - 1
         bounds = b.cast(ends, "int64")
         first, last = b.take(bounds, 0, 0, count), b.take(bounds, 0, 1, count)
         index, whole = expr.index(0), expr.size(tokens)
-        right = (_of(0) < _of(1)) & (_of(0) >= 0) & (_of(1) <= whole)
+        right = (_of(1) - _of(0) >= least) & (_of(0) >= 0) & (_of(1) <= whole)
         right = right & ((index > 0) | _of(0).equals(0))
         right = right & ((index < expr.size(count) - 1) | _of(1).equals(whole))
         first = generate(b, (count,), expr.check(right, _of(0), "invalid_value"), first, last)
@@ -107,6 +107,22 @@ class Packed:
 
     def lengths(self) -> Value:
         return self.b.map(self.ends, self.starts, lambda e, s: e - s)
+
+    def rows(self, x: Value, longest: Dimension) -> Value:
+        """[B, longest, ...]: x [T, ...] with zeros behind each request."""
+        b, index = self.b, expr.index(1)
+        whole = b.concat([x, zeros(b, x.dtype, (1, *x.shape[1:]))], 0)
+        operands = [insert_axes(b, v, [1]) for v in (self.starts, self.ends)]
+        place = expr.where(_of(0) + index < _of(1), _of(0) + index, expr.size(self.tokens))
+        return b.emit(ops.Gather("axis"), whole, generate(b, (self.requests, longest), place, *operands))[0]
+
+    def of_these(self, x: Value) -> Value:
+        """[T, ...]: what such rows [B, longest, ...] have of the requests."""
+        places = generate(
+            self.b, (self.tokens,), _of(0) * expr.size(x.shape[1]) + _of(1), self.request, self.place
+        )
+        flat = self.b.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:]))
+        return self.b.emit(ops.Gather("axis"), flat, places)[0]
 
     def captured(self, x: Value, count: Value | None, capacity: int, places: Value, unused: int = 0) -> Value:
         """[B, capacity, ...] of what `joined` has at these places [B, capacity, ...]: for each request those

@@ -165,23 +165,40 @@ def GatedDeltaNet(
     state_update_capacity=0,
     update_rule="gated_delta",
 ):
-    """LinearAttention over tokens [batch * tokens, heads, d], its state [batch, heads, w, d]."""
-    if cu_seqlens is not None or state_update_capacity:
-        raise UnsupportedError("a GatedDeltaNet of sequences of several lengths", "export them padded")
-    if initial_state is None:
-        raise ops.TypeMismatch("without cu_seqlens the state tells the batch")
-    batch, heads, w, d = initial_state.shape
+    """LinearAttention over tokens [batch * tokens, heads, d], its state [batch, heads, w, d]. cu_seqlens:
+    where sequences of several lengths begin and end; they become rows, whose zeros behind change no state."""
+    if state_update_capacity:
+        raise UnsupportedError("a GatedDeltaNet that tells its steps", "export it with the last state alone")
     leading = query.shape[: query.rank - (1 if key is None else 2)]
+    packed = None
+    if cu_seqlens is not None:
+        if len(leading) != 1:
+            raise ops.TypeMismatch(f"the sequences of {query.type} cannot have several lengths")
+        packed = Packed.of_ends(b, cu_seqlens, leading[0], 0, least=0)
+    if initial_state is not None:
+        batch, heads, w, d = initial_state.shape
+    elif packed is not None and value is not None:
+        batch, heads, w, d = packed.requests, *value.shape[1:], query.shape[2]
+    else:
+        raise ops.TypeMismatch("without cu_seqlens the state tells the batch")
     tokens = dims.floor_divide(dims.product(leading), batch)
+    if packed is not None:
+        tokens = b.dimension(b.reduce("max", packed.lengths(), [0]), 0, "longest")
+
+    def rows(x: Value) -> Value:
+        """[batch, tokens, ...]"""
+        more = x.shape[len(leading) :]
+        return b.reshape(x, (batch, tokens, *more)) if packed is None else packed.rows(x, tokens)
+
     if key is None or value is None:
         query, key, value = _unpacked(b, query, heads, w, d)
     own = dims.number(query.shape[-2])
-    q, k = (widened(b, b.reshape(x, (batch, tokens, own, d))) for x in (query, key))
+    q, k = (widened(b, rows(x)) for x in (query, key))
     if qk_l2_norm:
         q, k = (_unit(b, x, 1e-6 if gate_activation in _BOUNDED else 1e-12) for x in (q, k))
     q, k = (_heads(b, b.reshape(x, (batch, tokens, own * d)), own, dims.number(heads)) for x in (q, k))
     k = b.reshape(k, (batch, tokens, heads, d))
-    v = widened(b, b.reshape(value, (batch, tokens, heads, w)))
+    v = widened(b, rows(value))
     g = None
     if decay is not None:
         keys = decay.rank == len(leading) + 2
@@ -191,13 +208,16 @@ def GatedDeltaNet(
         beta = b.map(widened(b, beta), expr.sigmoid)
 
     def flat(x: Value | None) -> Value | None:
-        return None if x is None else b.reshape(x, (batch, tokens, dims.product(x.shape[len(leading) :])))
+        return x if x is None else b.reshape(rows(x), (batch, tokens, dims.product(x.shape[len(leading) :])))
 
     g, r = _gates(b, update_rule, flat(g), flat(beta), dims.number(heads))
-    state = b.transpose(initial_state, (0, 1, 3, 2))
+    if initial_state is None:
+        state = zeros(b, "float32", (batch, heads, d, w))
+    else:
+        state = b.transpose(initial_state, (0, 1, 3, 2))
     y, last = _recurrence(b, q, k, v, g, r, state, scale or 1 / math.sqrt(dims.number(d)))
-    y = b.reshape(b.cast(y, query.dtype), (*leading, heads, w))
-    return y, b.transpose(last, (0, 1, 3, 2)), None
+    y = b.cast(y if packed is None else packed.of_these(y), query.dtype)
+    return b.reshape(y, (*leading, heads, w)), b.transpose(last, (0, 1, 3, 2)), None
 
 
 def _unpacked(

@@ -56,6 +56,14 @@ def tiny_queries(**attributes: object) -> Case:
     return Case(case.op, [case.inputs[0] * np.float32(1e-4), *case.inputs[1:]], case.attributes, (0, 1))
 
 
+def ragged(stateful: bool, one: bool = False, **attributes: object) -> Case:
+    """Sequences of several lengths, some of which have no tokens."""
+    case = net(5, 2, one=one, **attributes)
+    inputs = list(case.inputs)
+    inputs[3] = np.array([0, 0, 3, 4, 10, 10], np.int32)
+    return Case(case.op, inputs if stateful else [*inputs[:6], None, *inputs[7:]], attributes, (0, 1))
+
+
 ALL = [
     packed(2, 2, "linear"),
     packed(2, 2, "gated", wide=True),
@@ -67,6 +75,7 @@ ALL = [
     net(gate_activation="kda", gate_lower_bound=-2.0, scale=0.5),
     net(one=True),
     tiny_queries(),
+    tiny_queries(gate_activation="kda"),
     net(update_rule="linear"),
     Case("LinearAttentionGate", [floats(2, 3, 4), floats(4), floats(4), floats(2, 3, 4)], {}, (0, 1)),
     Case("GatedRMSNorm", [floats(2, 3, 8), floats(4), floats(2, 3, 8)]),
@@ -75,7 +84,6 @@ ALL = [
     Case("CausalConvWithState", [floats(2, 6, 5), floats(6, 1, 4), floats(6), floats(2, 6, 3)], {}, (0, 1)),
     Case(
         "CausalConvWithState",
-    tiny_queries(gate_activation="kda"),
         [floats(1, 6, 2), floats(6, 1, 3)],
         {"activation": "silu", "dilation": 2},
         (0, 1),
@@ -95,7 +103,14 @@ ALL = [
 ]
 
 
-@pytest.mark.parametrize("case", ALL, ids=str)
+RAGGED = [
+    ragged(True),
+    ragged(False, gate_activation="softplus", beta_activation="sigmoid", qk_l2_norm=1),
+    ragged(True, one=True, update_rule="gated", gate_activation="sigmoid"),
+]
+
+
+@pytest.mark.parametrize("case", ALL + RAGGED, ids=str)
 def test_the_results_are_those_of_onnxruntime(case):
     check(case)
 
@@ -114,4 +129,4 @@ def test_the_run_may_tell_whether_branches_or_all_their_features_have_a_gate(cas
 
 
 def test_a_library_of_some_of_each_computes_what_the_interpreter_does(tmp_path):
-    check_compiled([ALL[1], ALL[4], ALL[6], ALL[15], ALL[17], ALL[22]], tmp_path)
+    check_compiled([ALL[1], ALL[4], ALL[6], ALL[16], ALL[18], ALL[23], *RAGGED[1:]], tmp_path)
