@@ -18,7 +18,7 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import TensorType, Type, Value
 from ..onnx_ops.activations import softplus
-from ..onnx_ops.common import generate, insert_axes, one_of, widened, zeros
+from ..onnx_ops.common import generate, insert_axes, one_of, widened, with_size, zeros
 from ..onnx_ops.control import loop
 from ..onnx_ops.convolution import Conv
 from ..onnx_ops.normalization import RMSNormalization
@@ -320,6 +320,7 @@ def CausalConvWithState(
         )
         found = [b.transpose(x, (0, 2, 1)) for x in (y, state)]
         return *(b.reshape(x, (*x.shape[:2], *input.shape[2:])) for x in found), None
+    input = with_size(b, input, 1, weight.shape[0])
     batch, channels, length = input.shape
     before = (weight.shape[2] - 1) * dilation
     state = zeros(b, input.dtype, (batch, channels, before)) if past_state is None else past_state

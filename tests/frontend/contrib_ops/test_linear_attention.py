@@ -128,5 +128,10 @@ def test_the_run_may_tell_whether_branches_or_all_their_features_have_a_gate(cas
     check(case, symbolic=True)
 
 
+def test_weights_tell_how_many_channels_there_are():
+    inputs = [floats(2, 6, 5), floats(6, 1, 4), floats(6), floats(2, 6, 3)]
+    check(Case("CausalConvWithState", inputs, {}, (0, 1), stored=(1,)), symbolic=True)
+
+
 def test_a_library_of_some_of_each_computes_what_the_interpreter_does(tmp_path):
     check_compiled([ALL[1], ALL[4], ALL[6], ALL[16], ALL[18], ALL[23], *RAGGED[1:]], tmp_path)
