@@ -335,7 +335,7 @@ def _restored(body: Expr, real: Value) -> Value | None:
     if quantised(real) is None or producer is None or not isinstance(producer.op, Map):
         return None  # or bytes themselves, wherever they are from
     again, stored = composed(body, [real], 0)
-    if len(stored) != 1 or stored[0].dtype != body.dtype:
+    if len(stored) != 1 or stored[0].dtype != body.dtype or expr.contains(again, "index", "check", "size"):
         return None
     all_ = elements(body.dtype)
     return stored[0] if (run_op(Map(again), [all_], {})[0] == all_).all() else None

@@ -461,6 +461,20 @@ def test_bytes_of_another_scale_are_made_anew():
     assert ops(integer_products(parse(text))) == ["Map", "Map"]
 
 
+def test_bytes_that_stay_in_some_places_alone_are_made_anew():
+    agrees(
+        integer_products,
+        """graph g(%x: uint8[400], %y: uint8[20, 20]) {
+        %0 = map(%x) { select(lt(index(0), 500), $0, 0) }
+        %1 = map(%0) { select(lt(index(0), 300), $0, 0) }
+        %2 = map(%y) { select(le(index(0), index(1)), $0, 0) }
+        %3 = map(%2) { select(le(index(1), index(0)), $0, 0) }
+        return %1, %3
+    }""",
+        inputs=[np.full(400, 7, np.uint8), np.full((20, 20), 7, np.uint8)],
+    )
+
+
 def test_bytes_made_of_bytes_are_left_alone_wherever_these_are_from():
     stays(
         integer_products,
