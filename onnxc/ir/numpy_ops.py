@@ -90,7 +90,7 @@ def rounded_in_blocks(x: Array, axis: int, block: int) -> Array:
     """x in steps of a 127th of the greatest magnitude of each block along an axis; the last may be short."""
     rows, size = np.moveaxis(x, axis, -1), x.shape[axis]
     whole = np.pad(rows, [(0, 0)] * (x.ndim - 1) + [(0, -size % block)])
-    parts = whole.reshape(*rows.shape[:-1], -1, block)
+    parts = whole.reshape(*rows.shape[:-1], whole.shape[-1] // block, block)
     step = np.abs(parts).max(axis=-1, keepdims=True, initial=0) / np.asarray(127, x.dtype)
     steps = np.rint(parts * np.where(step == 0, step, 1 / step))
     return np.moveaxis((steps * step).reshape(whole.shape)[..., :size], -1, axis)

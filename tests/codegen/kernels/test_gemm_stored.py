@@ -102,6 +102,7 @@ def test_few_weights_and_blocks_that_do_not_agree(target):
     check(target, blocks_of(4, 2, 5, 16, "middle"), 2)
     check(target, blocks_of(4, 2, 5, 16, "each"), 2, rounded=16)
     check(target, blocks_of(4, 20, 64, 16, "middle"), 4, rounded=32)
+    check(target, blocks_of(4, 20, 64, 16, "middle"), 0, rounded=16, symbolic=True)
 
 
 @TARGETS
