@@ -72,7 +72,8 @@ LOOPED = 12  # the same with loops over whole vectors and what is left
 VARYING = 25  # of an operand of which the run says whether it repeats along rows
 WIDENED = 5  # of a dot product of bytes by two products of 16 bits: these, two sums, a share of the words
 OF_PAIRS = 3.1  # the same by sums of two products in 16 bits: these, sums of two, a sum
-OF_HALVES = 5.3  # the same of halves
+OF_WORDS = 4  # the same by two products of words: these, two sums
+TO_WORDS = 0.6  # of that, to make words of a vector of bytes
 PAIRED = 2.3  # of products of pairs of 16 bits: these, a sum, a share of the broadcasts
 HALF_AS_WIDE = 0.68  # of these and of shuffles, on vectors of 32 bytes: of such more are done at a time
 DECODED = 4  # that bring a vector of codes to numbers
@@ -533,7 +534,7 @@ def matrix_ends(target: Target, unit: Matrix, rows: float, vectors: int) -> floa
 def dot_rate(target: Target, dot: Dot | None) -> float:
     """Of a multiply-add's rate, that of the products of a tile's step."""
     if dot is not None and not dot.adds and dot.group > 1:
-        several = OF_HALVES if dot.halves else OF_PAIRS if dot.pairs else WIDENED if dot.widened else PAIRED
+        several = OF_WORDS if dot.words else OF_PAIRS if dot.pairs else WIDENED if dot.widened else PAIRED
         return 1 / (several * (HALF_AS_WIDE if target.vector_bits <= 256 else 1))
     return target.facts.bf16_dots if dot is not None and dot.lhs == "bfloat16" else 1.0
 

@@ -47,8 +47,8 @@ class Dot:
     rhs, without saturation. LLVM's intrinsic takes vectors (sums, lhs, rhs), where `swapped` (sums, rhs,
     lhs). Where it does not add (`adds`) it takes (lhs, rhs), and what it gives is added. Where it multiplies
     a wider type alone, both are `widened` to that, a group of four in two products. Where there is `pairs`,
-    that adds the products of two neighbours in 16 bits, which saturate, and the intrinsic two of these; they
-    do not where the unsigned bytes are taken in `halves`, seven bits and the last one."""
+    that adds the products of two neighbours in 16 bits, which saturate, and the intrinsic two of these; where
+    they might, it multiplies every other byte and those between as `words` of 16 bits."""
 
     lhs: str
     rhs: str
@@ -59,7 +59,7 @@ class Dot:
     widened: str | None = None
     adds: bool = True
     pairs: str | None = None
-    halves: bool = False
+    words: bool = False
 
     @property
     def stored(self) -> str:
@@ -179,10 +179,10 @@ class Target:
         return None
 
     def byte_dot(self, lhs: str, rhs: str, accumulate: str, pairs: bool = False) -> Dot | None:
-        """The same of bytes as they are stored, by pairs of halves where there is no other."""
+        """The same of bytes as they are stored, by words of pairs where there is no other."""
         found = self.dot(lhs, rhs, accumulate, pairs)
         if found is None and (by_pairs := self.dot(lhs, rhs, accumulate, pairs=True)) is not None:
-            return replace(by_pairs, halves=True)
+            return replace(by_pairs, words=True)
         return found
 
     def integer_dot(self, lhs: str, rhs: str, accumulate: str) -> Dot | None:

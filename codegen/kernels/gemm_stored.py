@@ -111,7 +111,7 @@ def _dot(form: Form, rounded: int, target: Target) -> Dot | None:
 def _adds_digits(form: Form, target: Target) -> bool:
     """Whether four products of digits take less than decoding codes."""
     dot = _dot(form, form.block, target)
-    return dot is not None and not dot.halves
+    return dot is not None and not dot.words
 
 
 def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Estimate:
@@ -122,9 +122,10 @@ def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Es
     if tiling.integers or alone:
         rows, dot = DIGITS if alone else m, _dot(form, form.block, target)
         four = 1 / costs.dot_rate(target, dot)
+        made = four * costs.TO_WORDS if dot is not None and dot.words else 0
         # products of four, half a broadcast, and for each block a conversion, a product and a sum
-        inside = rows * vectors * (four / 4 + 1 / (8 * tiling.vectors) + 3 / form.block)
-        inside += -(-m // tiling.rows) * vectors * 3 / 8
+        inside = rows * vectors * (four / 4 + (0.5 + made) / (4 * tiling.vectors) + 3 / form.block)
+        inside += -(-m // tiling.rows) * vectors * (1.5 + made) / 4
         found = costs.compute(target, inside) + costs.overhead(target, costs.TILE * -(-n // tiling.lanes))
         found += costs.epilogue(target, node, "float32") + costs.traffic(target, node) + costs.step(target)
     else:

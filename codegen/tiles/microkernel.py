@@ -151,7 +151,8 @@ def step_time(target: Target, rows: int, vectors: int, chains: int = 1, dot: Dot
     """Estimated nanoseconds of one step of k: a load for each vector of the panel, one of a number for each
     row, which one multiply-add may read from memory itself, but not several."""
     if target.fused_multiply_add:
-        issue: float = rows * vectors / costs.dot_rate(target, dot)
+        made = costs.TO_WORDS * (rows + vectors) if dot is not None and dot.words else 0
+        issue: float = (rows * vectors + made) / costs.dot_rate(target, dot)
         if target.memory_broadcasts and not _reads_broadcasts(vectors, dot):
             issue *= costs.BROADCAST
     else:  # a copy, a product and a sum each, and a shuffle for each broadcast, four a cycle
@@ -519,24 +520,30 @@ def dot_product(f: Function, dot: Dot, lanes: int, a: str, b: str, total: str) -
 
 
 def _sum_of_pairs(f: Function, dot: Dot, lanes: int, a: str, b: str) -> str:
-    """The products of a lane's group, two neighbours added in 16 bits, those two in 32."""
+    """The products of a lane's group, two neighbours added in 16 bits, those two in 32; of words at once."""
     bytes_, sums = vector_type("i8", 4 * lanes), vector_type(scalar_type(dot.accumulate), lanes)
     words = Vectors(f, "int16", 2 * lanes)
-    unsigned, signed = (a, b) if dot.lhs == "uint8" else (b, a)
-    add_two = f.text.declare(dot.pairs or "", words.type, [bytes_, bytes_])
     add_all = f.text.declare(dot.intrinsic, sums, [words.type, words.type])
 
-    def summed(part: str, times: int) -> str:
-        two = f.call(words.type, add_two, f"{bytes_} {part}", f"{bytes_} {signed}")
-        return f.call(sums, add_all, f"{words.type} {two}", f"{words.type} {words.constant(times)}")
+    def product(x: str, y: str) -> str:
+        return f.call(sums, add_all, f"{words.type} {x}", f"{words.type} {y}")
 
-    if not dot.halves:
-        return summed(unsigned, 1)
-    bits = Vectors(f, "uint16", 2 * lanes)
-    both = f.cast("bitcast", unsigned, bits.type, bytes_)
-    upper, lowest = bits.bit_and(bits.shift_right(both, 1), bits.constant(0x7F7F)), bits.constant(0x0101)
-    parts = (f.cast("bitcast", x, bytes_, bits.type) for x in (upper, bits.bit_and(both, lowest)))
-    return plus(f, dot.accumulate, lanes, *(summed(part, times) for part, times in zip(parts, (2, 1))))
+    if dot.words:
+        apart = [_every_other(f, x, dtype, lanes) for x, dtype in ((a, dot.lhs), (b, dot.rhs))]
+        return plus(f, dot.accumulate, lanes, *(product(x, y) for x, y in zip(*apart)))
+    unsigned, signed = (a, b) if dot.lhs == "uint8" else (b, a)
+    add_two = f.text.declare(dot.pairs or "", words.type, [bytes_, bytes_])
+    two = f.call(words.type, add_two, f"{bytes_} {unsigned}", f"{bytes_} {signed}")
+    return product(two, words.constant(1))
+
+
+def _every_other(f: Function, values: str, dtype: str, lanes: int) -> tuple[str, str]:
+    """A lane's elements 0 and 2 as words, and 1 and 3, of four bytes each."""
+    words, bits = Vectors(f, "int16", 2 * lanes), Vectors(f, "uint16", 2 * lanes)
+    pairs = f.cast("bitcast", values, words.type, vector_type("i8", 4 * lanes))
+    if dtypes.is_signed(dtype):
+        return words.shift_right(words.shift_left(pairs, 8), 8), words.shift_right(pairs, 8)
+    return bits.bit_and(pairs, bits.constant(255)), bits.shift_right(pairs, 8)
 
 
 def _widened_pairs(f: Function, dot: Dot, lanes: int, a: str, b: str) -> list[tuple[str, str]]:
@@ -544,13 +551,7 @@ def _widened_pairs(f: Function, dot: Dot, lanes: int, a: str, b: str) -> list[tu
     two words and 1 and 3 the high ones; the panel has its own in that order (`packing.in_pairs`)."""
     if dot.group == 1:
         return [(a, b)]
-    words = Vectors(f, dot.widened or "", 2 * lanes)
-    pairs = f.cast("bitcast", a, words.type, vector_type(memory_type(dot.lhs), 4 * lanes))
-    if dtypes.is_signed(dot.lhs):
-        low, high = words.shift_right(words.shift_left(pairs, 8), 8), words.shift_right(pairs, 8)
-    else:
-        bits = Vectors(f, "uint16", 2 * lanes)
-        low, high = bits.bit_and(pairs, bits.constant(255)), bits.shift_right(pairs, 8)
+    low, high = _every_other(f, a, dot.lhs, lanes)
     whole = vector_type(memory_type(dot.stored), 4 * lanes)
     halves = [f.shuffle(b, "poison", range(k * 2 * lanes, (k + 1) * 2 * lanes), whole) for k in range(2)]
     return [(low, halves[0]), (high, halves[1])]

@@ -284,12 +284,12 @@ OF_PAIRS = [(t, t.pairs) for t in LEVELS.values() if t.pairs is not None]
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 7, 64])
 def test_sums_of_pairs_are_exact_where_no_pair_leaves_16_bits(target, dot, swapped, depth):
     """Unsigned numbers of 7 bits and any signed ones; any unsigned ones and signed ones of which two of one
-    sign are 128 together at most; in halves any of both."""
+    sign are 128 together at most; as words any of both."""
     types = *((dot.rhs, dot.lhs) if swapped else (dot.lhs, dot.rhs)), dot.accumulate
     rows, columns = 3, 2 * target.lanes(dot.accumulate)
     for most, signed in ((127, (-128, 127)), (255, (-64, 64)), (255, (-128, 127))):
         dot = target.byte_dot(*types, pairs=(most, signed) != (255, (-128, 127)))
-        assert dot.halves == ((most, signed) == (255, (-128, 127)))
+        assert dot.words == ((most, signed) == (255, (-128, 127)))
 
         def numbers(shape, dtype, seed, most=most, signed=signed):
             found = extremes(shape, dtype, seed)
