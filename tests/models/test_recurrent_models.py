@@ -97,7 +97,7 @@ def test_nothing_but_weights(kind, tmp_path):
 
 @KINDS
 def test_no_steps_leave_the_state_as_it_was(kind, tmp_path):
-    model, _ = model_of(kind)
+    model, _ = model_of(kind, optional=("b", "h", "c", "p"))
     feeds = feeds_of(model, 0, 3)
     y, *states = onnxc.load(onnxc.compile(model, tmp_path / "model.so")).run(None, feeds)
     assert y.shape == (0, 2, 3, HIDDEN)
@@ -108,6 +108,14 @@ def test_no_steps_leave_the_state_as_it_was(kind, tmp_path):
 def test_sequences_of_their_own_lengths(kind, tmp_path):
     model, _ = model_of(kind, optional=("b", "lengths", "h"))
     check_runs(model, tmp_path, [feeds_of(model, *size) for size in SIZES])
+
+
+@KINDS
+def test_a_sequence_of_no_steps_among_others_ends_in_zeros(kind, tmp_path):
+    model, _ = model_of(kind)
+    runs = [[0, 7, 3], [0, 0], [30, 0, 0, 1]]
+    lengths = [np.array(n, np.int32) for n in runs]
+    check_runs(model, tmp_path, [feeds_of(model, max(2, *n), len(n)) | {"lengths": n} for n in lengths])
 
 
 def test_a_gru_that_multiplies_before_it_resets(tmp_path):

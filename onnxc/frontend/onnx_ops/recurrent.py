@@ -126,9 +126,18 @@ def _recurrent(
     if "lengths" in given:
         given["lengths"] = checked(b, given["lengths"], lambda n: within(n, steps), "index_out_of_range")
     y, *states = b.emit(replace(op, operands=tuple(given)), gates, R, *given.values())
+    if "lengths" in given:
+        states = [_of_steps(b, s, given["lengths"]) if k in given else s for k, s in zip("hc", states)]
     if layout:
         y, states = b.transpose(y, (2, 0, 1, 3)), [b.transpose(s, (1, 0, 2)) for s in states]
     return y, *states
+
+
+def _of_steps(b: Builder, state: Value, lengths: Value) -> Value:
+    """The last state [D, N, H], but zeros where a sequence has no steps, as ONNX Runtime has it: the
+    specification knows no last value then."""
+    own = b.reshape(lengths, (state.shape[1], 1))
+    return b.map(state, own, lambda s, n: expr.where(n > 0, s, 0))
 
 
 def within(length: Expr, steps: Dimension) -> Expr:
