@@ -36,6 +36,7 @@ from .onnx_ops.rules import Rule, is_optional
 from .operator_sets import with_functions
 from .operators import Operators, find_rule
 from .regions import (
+    NothingThere,
     RanksDiffer,
     Refused,
     Region,
@@ -126,7 +127,11 @@ class Importer:
             self.diagnostics.add(
                 f"no input of the model has a dimension {quote(missing)}; there is {there}", Origin(self.file)
             )
-        outputs = self._body(scope, proto, [o.name for o in proto.output])
+        outputs: list[Value] = []
+        try:
+            outputs = self._body(scope, proto, [o.name for o in proto.output])
+        except NothingThere as error:
+            self.diagnostics.append(Diagnostic.of(error))
         if self.diagnostics:
             raise ModelErrors(self.diagnostics, self.file)
         metadata = {p.key: p.value for p in self.model.proto.metadata_props}
@@ -285,12 +290,15 @@ class Importer:
         takes = [followed(take) for take in differ.takes]
         regions: list[Region | None] = []
         refused: list[Diagnostic] = []
+        nothing: NothingThere | None = None
         for take, facts in zip(takes, differ.facts):
             before, inner = len(self.diagnostics), scope.deeper(scope.builder.inner(facts))
             try:
                 region = Region(inner.builder, take(inner), [])
             except Refused:
                 region = None
+            except NothingThere as error:
+                region, nothing = None, error
             except RanksDiffer:
                 raise RanksDiffer(differ.condition, differ.facts, (takes[0], takes[1])) from None
             found = self.diagnostics[before:]
@@ -300,6 +308,8 @@ class Importer:
         then, otherwise = regions
         known = then or otherwise
         if known is None:
+            if nothing is not None:
+                raise nothing
             self.diagnostics.extend(refused)
             raise Refused
         then = then or failing(scope.builder, known, differ.condition)
@@ -331,6 +341,8 @@ class Importer:
             return action()
         except (RanksDiffer, Refused):
             raise
+        except NothingThere as error:
+            raise error.at(origin) from None
         except ModelErrors as errors:
             self.diagnostics.extend(errors.diagnostics)
         except OnnxcError as error:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import onnx
 
-from ..errors import ModelError
+from ..errors import ModelError, UnsupportedError
 from ..ir import dims, expr, ops
 from ..ir.builder import Builder
 from ..ir.dims import Dimension
@@ -130,6 +130,11 @@ class Refused(Exception):
     """A value could not be imported; its cause is among the diagnostics already."""
 
 
+class NothingThere(UnsupportedError):
+    """An element is taken out of what has none, which fails a run that comes there: a branch or body in which
+    it is need not be imported further."""
+
+
 #: What imports a node's outputs into the scope of a region.
 Take = Callable[[Scope], list[Value]]
 
@@ -227,9 +232,9 @@ def common_types(b: Builder, then: Region, otherwise: Region) -> list[Type] | No
     return [common_type(b, x, y) for x, y in pairs]
 
 
-def failing(b: Builder, other: Region, condition: Value) -> Region:
-    """A branch that fails the run, with results of the ranks and types of the other branch. Where the
-    condition compares a rank or size, the run tells it."""
+def failing(b: Builder, other: Region, condition: Value, code: str = "rank_mismatch") -> Region:
+    """A branch that fails the run, with results of the types of the other branch. Where the condition
+    compares a rank or size, the run tells it."""
     atom, asked = _asked(condition)[0], expr.const(0, "int64")
     if isinstance(atom, dims.Apply):
         asked = expr.size(atom.left)
@@ -238,8 +243,9 @@ def failing(b: Builder, other: Region, condition: Value) -> Region:
     for value in other.outputs:
         tensor = isinstance(value.type, TensorType)
         dtype = value.dtype if tensor else "float32"
-        nothing = expr.check(expr.const(False, "bool"), asked, "rank_mismatch").cast(dtype)
-        result = builder.emit(ops.Map(nothing, (1,) * (value.rank if tensor else 0)))
+        nothing = expr.check(expr.const(False, "bool"), asked, code).cast(dtype)
+        sizes = value.shape if tensor else ()
+        result = builder.emit(ops.Map(nothing, tuple(d if is_visible(b, d) else 1 for d in sizes)))
         outputs += result if tensor else builder.call("sequence_construct", result, [value.type])
     return Region(builder, outputs, [])
 

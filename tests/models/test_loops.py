@@ -50,6 +50,24 @@ LOOPS = {
             for n, m, k in ((2, 3, 5), (1, 1, 1), (0, 2, 3), (7, 4, 30))
         ],
     ),
+    "what was collected is read where there is some": (
+        """g (float[N, 3] x, int64 n) => (float[A, 3] y, float[B, 3] total) {
+            go = Constant <value = bool {1}> () none = SequenceEmpty <dtype = 1> ()
+            found, total = Loop (n, go, none, x) <body = b
+                (int64 i, bool c, seq(float[H, 3]) s, float[J, 3] t)
+                => (bool d, seq(float[K, 3]) r, float[L, 3] u) {
+                d = Identity (c) zero = Constant <value = int64 {0}> () begins = Equal (i, zero)
+                before = If (begins) <then_branch = p () => (float[P, 3] o) { o = Identity (t) },
+                    else_branch = q () => (float[Q, 3] w) {
+                        last = Constant <value = int64 {-1}> () w = SequenceAt (s, last) }>
+                count = SequenceLength (s)
+                all = Loop (count, d, before) <body = e (int64 j, bool f, float[V, 3] m)
+                    => (bool g, float[W, 3] k) {
+                    g = Identity (f) own = SequenceAt (s, j) k = Add (m, own) }>
+                r = SequenceInsert (s, all) u = ConcatFromSequence <axis = 0> (r) }>
+            one = SequenceInsert (found, x) y = ConcatFromSequence <axis = 0> (one) }""",
+        [{"x": floats(k, 3), "n": np.int64(n)} for k, n in ((2, 0), (1, 3), (0, 2), (4, 1))],
+    ),
     "two axes are scanned in opposite directions, with a branch in each step": (
         """g (float[N, L] a, float[L, N] z, float[L] start)
             => (float[L] last, float[L, N] out, float[N] sums) {

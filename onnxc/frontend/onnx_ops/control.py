@@ -7,7 +7,7 @@ imported again with them until nothing changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from onnx import GraphProto
@@ -18,6 +18,7 @@ from ...ir.builder import Builder
 from ...ir.dims import Dim, Dimension
 from ...ir.graph import OptionalType, SequenceType, TensorType, Type, UnrankedType, Value
 from ..regions import (
+    NothingThere,
     RanksDiffer,
     Region,
     RuleBuilder,
@@ -26,6 +27,7 @@ from ..regions import (
     common_types,
     emit_if,
     facts_of,
+    failing,
     is_visible,
     only_element,
 )
@@ -37,14 +39,18 @@ _FOREVER = np.iinfo(np.int64).max
 
 @onnx_op(since=1, any_rank=True)
 def If(b, cond, *, then_branch, else_branch):
-    """A branch known to be taken is part of the graph around it."""
+    """A branch known to be taken is part of the graph around it. One that takes an element out of what has
+    none fails the run."""
     known = b.known(cond)
     if known is not None:
         return tuple(b.site.inline(then_branch if known.reshape(-1)[0] else else_branch))
     facts = facts_of(cond)
-    then, otherwise = (
-        b.site.region(graph, (), fact) for graph, fact in zip((then_branch, else_branch), facts)
-    )
+    then, otherwise = (_branch(b, *each) for each in zip((then_branch, else_branch), facts))
+    known = then or otherwise
+    if known is None:
+        raise NothingThere("each branch takes an element out of what has none")
+    then = then or failing(b, known, cond, "index_out_of_range")
+    otherwise = otherwise or failing(b, known, cond, "index_out_of_range")
     types = common_types(b, then, otherwise)
     if types is None:
         site = b.site
@@ -54,6 +60,13 @@ def If(b, cond, *, then_branch, else_branch):
         ]
         raise RanksDiffer(only_element(b, cond), facts, (takes[0], takes[1]))
     return emit_if(b, only_element(b, cond), then, otherwise, types)
+
+
+def _branch(b: RuleBuilder, graph: GraphProto, facts: Mapping[str, Dimension]) -> Region | None:
+    try:
+        return b.site.region(graph, (), facts)
+    except NothingThere:
+        return None
 
 
 # Loops -------------------------------------------------------------------------------------------
@@ -86,7 +99,10 @@ def loop(
     """A Loop whose body `region` imports for given types of the carried values."""
     carried = [v.type for v in initial]
     for _ in range(3 + sum(t.rank if isinstance(t, TensorType) else 2 for t in carried)):
-        found = region(carried)
+        try:
+            found = region(carried)
+        except NothingThere:
+            found = _never(b, carried)
         if len(found.outputs) < 1 + len(initial):
             raise ops.TypeMismatch(f"its body has {len(found.outputs)} outputs, fewer than what it carries")
         goes_on = found.outputs[0]
@@ -114,6 +130,15 @@ def loop(
     outer = [value for value, _ in found.builder.captured()]
     op = ops.Loop(found.graph(outer), len(initial), tuple(types))
     return b.emit(op, trips, condition, *initial, *outer)
+
+
+def _never(b: Builder, carried: Sequence[Type]) -> Region:
+    """A body that fails the run: the loop must have no iteration."""
+    step = b.inner()
+    given = [step.input(t) for t in (TensorType("int64", ()), TensorType("bool", ()), *carried)]
+    place = expr.check(expr.const(False, "bool"), expr.const(0, "int64"), "index_out_of_range")
+    goes_on = step.emit(ops.Map(place.equals(0), ()))
+    return Region(step, [*goes_on, *given[2:]], given)
 
 
 def _widened(b: Builder, before: Type, after: Type, initial: Type) -> Type:

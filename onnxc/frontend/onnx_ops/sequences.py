@@ -12,12 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...errors import UnsupportedError
 from ...ir import ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import OptionalType, SequenceType, TensorType, Type, UnrankedType, Value
-from ..regions import Region, common_type
+from ..regions import NothingThere, Region, common_type
 from .common import element_type, insert_axes, scalar
 from .control import loop
 from .rules import onnx_op
@@ -65,7 +64,7 @@ def _place(b: Builder, values: Sequence[Value], *position: Value) -> int | None:
 def _taken(b: Builder, type_: Type | None) -> Type:
     """The type of a value taken out of a container."""
     if type_ is None:
-        raise UnsupportedError("the rank of a sequence's element depends on the run")
+        raise NothingThere("an element is taken out of a sequence or an optional that has none")
     if isinstance(type_, TensorType):
         return TensorType(type_.dtype, tuple(d if isinstance(d, int) else b.fresh("n") for d in type_.shape))
     return type_
