@@ -8,6 +8,7 @@ import numpy as np
 
 from ...ir import dims, dtypes, expr, ops
 from ...ir.graph import Value
+from ..onnx_ops.common import generate
 from ..onnx_ops.rules import onnx_op
 from .labels import place_of
 from .scores import checked_length, floats, rows_of
@@ -48,19 +49,24 @@ def Imputer(
     replaced_value_float=0.0,
     replaced_value_int64=0,
 ):
+    """Each feature's own value, or the first where there are not as many as features, for what is missing"""
     is_float = dtypes.is_float(X.dtype)
     values = imputed_value_floats if is_float else imputed_value_int64s
     replaced = float(replaced_value_float) if is_float else replaced_value_int64
     if not values:
         raise ops.TypeMismatch(f"there are no values to impute among {X.dtype}")
-    if len(values) > 1 and dims.equal(X.shape[-1], len(values)) is False:
-        values = values[:1]
+    features = X.shape[-1]
+    each = dims.equal(features, len(values))
+    imputed = floats(b, values[:1] if each is False else values, X.dtype)
+    if each is None and len(values) > 1:
+        place = expr.where(expr.size(features).equals(len(values)), expr.index(0), 0)
+        imputed = b.emit(ops.Gather("axis", 0), imputed, generate(b, (features,), place))[0]
 
     def filled(x: expr.Expr, value: expr.Expr) -> expr.Expr:
         hit = expr.isnan(x) if replaced != replaced else x.equals(replaced)
         return expr.where(hit, value, x)
 
-    return b.map(X, floats(b, values, X.dtype), filled)
+    return b.map(X, imputed, filled)
 
 
 @ml_op(since=1)
@@ -76,7 +82,7 @@ def OneHotEncoder(b, X, *, cats_int64s=None, cats_strings=None, zeros=1):
     keys = np.array(cats_strings, object) if cats_strings else np.array(cats_int64s or (), np.int64)
     if not len(keys) or (keys.dtype == object) != (X.dtype == "string"):
         raise ops.TypeMismatch(f"there are no categories for {X.dtype}")
-    x = X if X.dtype == "string" else b.cast(X, "int64")
+    x = b.map(X, _whole) if dtypes.is_float(X.dtype) else X if X.dtype == "string" else b.cast(X, "int64")
     last = {key: place for place, key in enumerate(keys.tolist())}  # of a key that is there twice
     place = place_of(b, x, np.array(list(last), keys.dtype))
     if list(last.values()) != [*range(len(last))]:
@@ -85,6 +91,11 @@ def OneHotEncoder(b, X, *, cats_int64s=None, cats_strings=None, zeros=1):
         place = b.map(place, lambda p: expr.check(p >= 0, p, "invalid_value"))
     numbers = b.constant(np.arange(len(keys)))
     return b.map(b.reshape(place, (*x.shape, 1)), numbers, lambda p, k: p.equals(k).cast("float32"))
+
+
+def _whole(x: expr.Expr) -> expr.Expr:
+    """The category that a number is; NaN is that of no other."""
+    return expr.where(expr.isnan(x), expr.const(np.iinfo(np.int64).min, "int64"), x.cast("int64"))
 
 
 @ml_op(since=1)

@@ -6,6 +6,7 @@ Outputs are those of ONNX Runtime, whose labels and scores do not always follow 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -74,7 +75,10 @@ def _kernel(b: Builder, x: Value, vectors: np.ndarray, kind: str, params: Sequen
         product = b.contract("nf", "vf", "nv", wide, known)
         lengths = b.reduce("sum", wide, [1], keepdims=True, body=lambda e: e * e)
         squares = floats(b, np.sum(vectors.astype(np.float64) ** 2, 1), "float64")
-        distance = b.map(lengths, squares, product, lambda s, t, p: (s + t - p * 2).maximum(0))
+        distance = b.map(
+            *(lengths, squares, product),
+            lambda s, t, p: expr.where(s.equals(math.inf), s, (s + t - p * 2).maximum(0)),
+        )
         return b.map(distance, lambda d: expr.exp(d.cast("float32") * -gamma))
     product = b.contract("nf", "vf", "nv", x, floats(b, vectors))
 

@@ -98,6 +98,13 @@ def test_support_vector_machines(kernel):
         check("SVMClassifier", [rows()], {**given, **labels, **known}, outputs=2)
 
 
+def test_infinite_features_are_like_no_vector():
+    x = rows()
+    x[0, 1], x[1, 2] = np.inf, -np.inf
+    vectors = {"support_vectors": numbers(5, 4), "coefficients": numbers(5), "n_supports": 5, "rho": [0.2]}
+    check("SVMRegressor", [x], {**vectors, "kernel_type": "RBF", "kernel_params": [0.1, 0.0, 0.0]})
+
+
 def test_linear_support_vector_machines():
     given = {"coefficients": numbers(4), "rho": [0.3], "kernel_params": [0.0, 0.0, 0.0]}
     check("SVMRegressor", [rows()], given)
@@ -124,8 +131,9 @@ def test_imputed_values():
     x = rows()
     x[::3, 1], x[1, 2] = np.nan, 5
     for replaced in (float("nan"), 5.0):
-        for values in ([1.0], [1.0, 2.0, 3.0, 4.0]):
-            check("Imputer", [x], {"imputed_value_floats": values, "replaced_value_float": replaced})
+        for values in ([1.0], [1.0, 2.0, 3.0, 4.0], [1.0, 2.0]):
+            for given in (x, x[:, 1:2]):
+                check("Imputer", [given], {"imputed_value_floats": values, "replaced_value_float": replaced})
     whole = rng.integers(0, 3, (5, 4))
     check("Imputer", [whole], {"imputed_value_int64s": [9], "replaced_value_int64": 2})
 
@@ -135,6 +143,8 @@ def test_one_hot(shape):
     whole = rng.integers(0, 5, shape)
     check("OneHotEncoder", [whole], {"cats_int64s": [3, 0, 4, 3]})
     check("OneHotEncoder", [whole.astype(np.float32) + 0.5], {"cats_int64s": [3, 0, 4]})
+    missing = np.where(whole == 3, np.nan, whole.astype(np.float32))
+    check("OneHotEncoder", [missing], {"cats_int64s": [3, 0, 4]})
     texts = np.array(["a", "b", "", "d\u00e9", "zebra"], object)[whole]
     check("OneHotEncoder", [texts], {"cats_strings": ["b", "d\u00e9", "", "x"]})
 
