@@ -50,7 +50,8 @@ class Narrowed:
 
     def fields(self) -> list[tuple[str, str]]:
         before, after = map(console.bytes_text, (self.bytes_before, self.bytes_after))
-        errors = "\n".join(f"{name}  {error:.2g}" for name, error in self.errors.items())
+        told = [f"{name}  {error:.2g}" for name, error in self.errors.items()]
+        errors = "\n".join(told) or "no output is of floats"
         kept = "\n".join(sorted(self.narrowing.kept)) or "none"
         return [
             (f"as {self.narrowing.format}", f"{before} → {after} in {self.count} layers"),
@@ -147,16 +148,23 @@ class _Measured:
         return self._lost(self._as_compiled(narrowed))
 
     def _lost(self, outputs: dict[str, np.ndarray]) -> dict[str, float]:
-        errors = {}
-        for name, got in outputs.items():
-            want = self.expected[name].astype(np.float64)
-            whole = max(float(np.abs(want).max(initial=0)), float(np.finfo(np.float32).tiny))
-            difference = float(np.abs(got - want).max(initial=0)) if got.shape == want.shape else np.inf
-            errors[name] = difference / whole if np.isfinite(difference) else np.inf
-        return errors
+        return {name: lost(self.expected[name], got) for name, got in outputs.items()}
 
     def worst(self, narrowed: Collection[str]) -> float:
         return max(self.errors(narrowed).values(), default=0.0)
+
+
+def lost(want: np.ndarray, got: np.ndarray) -> float:
+    """The greatest difference, relative to the greatest finite magnitude. Infinities and NaNs are to be the
+    same in both; where nothing is finite, it is infinite."""
+    finite = np.isfinite(want)
+    if got.shape != want.shape or (want.size and not finite.any()):
+        return np.inf
+    if not np.array_equal(want[~finite], got[~finite], equal_nan=True) or not np.isfinite(got[finite]).all():
+        return np.inf
+    before, after = want[finite].astype(np.float64), got[finite].astype(np.float64)
+    whole = max(float(np.abs(before).max(initial=0)), float(np.finfo(np.float32).tiny))
+    return float(np.abs(after - before).max(initial=0)) / whole
 
 
 def _chosen(measured: _Measured, most: float) -> Narrowed:

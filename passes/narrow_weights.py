@@ -4,7 +4,8 @@ contract(%x, W: float32[n, k])
     →   contract(%x, map(%q: int8[n, k], %s: float32[n, 1]) { mul(cast($0, float32), $1) })
 
 f16 and bf16 round each weight, int8 has a scale for each sum (of a table: each row), int4 one for every 32
-terms, where these divide. Kernels read what is stored; those of convolutions only halves.
+terms, where these divide. Kernels read what is stored; those of convolutions only halves, those of products
+one matrix, whose columns are the result's innermost axis.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ..errors import CompileError
@@ -79,7 +81,8 @@ class Layer:
             blocks = (*moved[:-1], moved[-1] // BLOCK, BLOCK)
             steps = _quantised(source, "int4", lambda a: a.transpose(order).reshape(blocks), (-1,))
             back = tuple(order.index(k) for k in range(len(shape)))
-            return [*steps, (Reshape(moved), []), (Transpose(back), [])]
+            turned: list[tuple[Op, list[Value]]] = [(Transpose(back), [])] * (axis != len(shape) - 1)
+            return [*steps, (Reshape(moved), []), *turned]
         return _quantised(source, "int8", lambda a: a, self.axes)
 
     def narrowed(self, format: str) -> np.ndarray:
@@ -122,14 +125,14 @@ def narrow_weights(graph: Graph, narrowing: Narrowing) -> Graph:
 def layers(graph: Graph, format: str) -> list[Layer]:
     """The weights that may be narrowed, named as the model or its node names them."""
     found: dict[Value, Layer] = {}
-    names: set[str] = set()
+    names = {v.name for v in graph.inputs}
     for node in graph.nodes:
         for value, axes in _weights(node, format):
             plain = value.constant is not None and value.data.splat is None
             known = plain and value.dtype == "float32" and stored_weights(value.data) is None
             if not known or value in found or dims.product(value.data.shape) < LEAST:
                 continue
-            if format == "f16" and not np.abs(value.data.array).max() <= np.finfo(np.float16).max:
+            if not np.abs(value.data.array).max() <= _greatest(format):
                 continue
             name = value.name or node.origin
             while name in names:
@@ -139,13 +142,21 @@ def layers(graph: Graph, format: str) -> list[Layer]:
     return list(found.values())
 
 
+def _greatest(format: str) -> float:
+    """The greatest magnitude of weights that the format has numbers near all of, which are finite."""
+    dtype = dtypes.numpy_dtype(FORMATS[format] if format in HALVES else "float32")
+    return float(ml_dtypes.finfo(dtype).max)
+
+
 def _weights(node: Node, format: str) -> Iterator[tuple[Value, tuple[int, ...]]]:
     """The operands that may be weights of a layer, with their axes (`Layer`)."""
     match node.op:
         case Contract(lhs=lhs, rhs=rhs, out=out, accumulate="float32") if not node.op.exact:
+            columns = next((c for c, n in zip(out[::-1], node.outputs[0].shape[::-1]) if n != 1), None)
             for labels, other, value in ((lhs, rhs, node.inputs[0]), (rhs, lhs, node.inputs[1])):
                 axes = tuple(k for k, c in enumerate(labels) if c not in out and c in other)
-                if axes:
+                several = any(c in out and c in other for c, n in zip(labels, value.shape) if n != 1)
+                if axes and not several and (columns is None or columns in labels):
                     yield value, axes
         case Conv(groups=1, transposed=False, accumulate="float32", exact=False) if format in HALVES:
             yield node.inputs[1], tuple(range(1, node.inputs[1].rank))
@@ -175,7 +186,7 @@ def _quantised(
         place = np.abs(array).argmax(axis=axes[0], keepdims=True)
         greatest = np.take_along_axis(array, place, axes[0])
     scale = greatest / np.float32(low if dtype == "int4" else high)
-    scale[(scale == 0) | ~np.isfinite(scale)] = 1
+    scale[np.abs(scale) < np.finfo(np.float32).tiny] = 1  # such weights are 0
 
     def make() -> np.ndarray:
         steps = np.rint(view(source.array) / scale)

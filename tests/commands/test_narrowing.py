@@ -9,6 +9,7 @@ from support import small_models
 
 import onnxc
 from onnxc.commands.cli import main
+from onnxc.narrowing import lost
 from onnxc.passes.round_rows import MULTIPLIED
 from onnxc.target import find_target
 
@@ -91,6 +92,22 @@ def test_profile_expects_the_weights_that_a_library_has(files, capsys):
     assert main(["profile", str(files / "m.so"), *model]) == 0
     kernels = [node["kernel"] for node in json.loads(capsys.readouterr().out)["nodes"]]
     assert kernels.count("gemm_stored") == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ([2.0, -4.0], [2.5, -4.0], 0.125),
+        ([2.0, -np.inf, np.nan], [1.0, -np.inf, np.nan], 0.5),
+        ([2.0, -np.inf], [2.0, np.inf], np.inf),
+        ([2.0, -np.inf], [2.0, 0.0], np.inf),
+        ([2.0, 1.0], [2.0, np.nan], np.inf),
+        ([np.nan, np.nan], [np.nan, np.nan], np.inf),
+        ([], [], 0.0),
+    ],
+)
+def test_infinities_and_nans_are_to_be_the_same(before, after, told):
+    assert lost(np.array(before, np.float32), np.array(after, np.float32)) == told
 
 
 def test_calibration_that_is_not_there_is_one_sentence(files, capsys):

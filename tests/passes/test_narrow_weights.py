@@ -9,6 +9,7 @@ from onnxc.ir.interpret import run_node
 from onnxc.ir.ops import Contract, Conv, Gather
 from onnxc.ir.stored import stored_weights
 from onnxc.passes.fold_constants import fold_constants
+from onnxc.passes.gather_stored import gather_stored
 from onnxc.passes.narrow_weights import FORMATS, Narrowing, layers, narrow_weights
 
 ERRORS = {"f16": 2**-11, "bf16": 2**-8, "int8": 1 / 250, "int4": 1 / 7.9}
@@ -54,6 +55,8 @@ def test_rows_of_tables_are_stored_in_fewer_bits(format):
     )
     assert 0 < np.abs(got - exact).max() <= ERRORS[format] * np.abs(exact).max() * 1.5
     assert stored_weights(node.inputs[0].data) is not None
+    (table, *_) = (n for n in gather_stored(graph).nodes if isinstance(n.op, Gather))
+    assert table.inputs[0].dtype == FORMATS[format]
 
 
 def test_convolutions_read_halves_alone():
@@ -71,11 +74,30 @@ def test_layers_that_are_kept_and_small_weights_stay():
     assert narrow_weights(graph, Narrowing("int8", frozenset(["w"]))).nodes[0].inputs[1] is w
 
 
-def test_numbers_that_float16_does_not_have_stay():
+@pytest.mark.parametrize(
+    ("number", "held"),
+    [(1e6, {"bf16", "int8", "int4"}), (3.4e38, {"int8", "int4"}), (np.inf, set()), (np.nan, set())],
+)
+def test_numbers_that_a_format_does_not_have_stay(number, held):
     w = weights(64, 64)
-    w.data.array[0, 0] = 1e6
-    assert layers(graph_of(product(w)), "f16") == []
-    assert layers(graph_of(product(w)), "bf16")
+    w.data.array[0, 0] = number
+    assert {format for format in FORMATS if layers(graph_of(product(w)), format)} == held
+
+
+@pytest.mark.parametrize("format", ["int8", "int4"])
+def test_weights_whose_scale_would_be_no_normal_number_are_zero(format):
+    w = weights(64, 64)
+    w.data.array[...] *= 1e-38
+    (layer,) = layers(graph_of(product(w)), format)
+    assert not layer.narrowed(format).any()
+
+
+@pytest.mark.parametrize("terms", [("mk", "kn", "nm"), ("bmk", "bkn", "bmn")])
+def test_products_whose_kernels_would_not_read_what_is_stored_stay(terms):
+    lhs, rhs, out = terms
+    sizes = {"b": 2, "m": 3, "k": 64, "n": 64}
+    x, w = Value(TensorType("float32", tuple(sizes[c] for c in lhs)), "x"), weights(*(sizes[c] for c in rhs))
+    assert layers(graph_of(make_node(Contract(lhs, rhs, out, "float32"), [x, w])), "int8") == []
 
 
 def test_what_two_nodes_read_is_stored_once_and_names_are_told_apart():
