@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import CompileError, Origin, shorten
 from ..options import Options
 from . import console
-from .written import check_written
+from .written import check_written, file_of
 
 if TYPE_CHECKING:
     from ..tuning import Finding, Tuning
@@ -212,7 +212,7 @@ def _write_depfile(options: argparse.Namespace, sources: Sequence[str]) -> None:
         return
     from ..codegen.library.files import replacing
 
-    given = [str(entry).rpartition("=")[2] for entry in options.calibration]
+    given = filter(None, map(file_of, options.calibration))
     made_of = dict.fromkeys([*sources, *map(os.path.abspath, given)])
     if os.path.realpath(options.depfile) in map(os.path.realpath, made_of):  # external data, for one
         raise CompileError(

@@ -26,7 +26,7 @@ ACCOMPANYING = {"depfile": "rule", "trace": "trace", "html": "page"}
 def check_written(options: argparse.Namespace) -> None:
     """Raises CompileError where a file would be written over another, or one beside the result nowhere."""
     read = ((path, what) for name, what in READ.items() for path in _paths(options, name))
-    taken = {os.path.realpath(_file_of(path)): what for path, what in read}
+    taken = {os.path.realpath(file_of(path) or path): what for path, what in read}
     for name, what in (RESULTS | ACCOMPANYING).items():
         for path in _paths(options, name):
             other = taken.get(place := os.path.realpath(path))
@@ -46,6 +46,8 @@ def _paths(options: argparse.Namespace, name: str) -> Iterator[str]:
             yield path
 
 
-def _file_of(given: str) -> str:
-    """The file that is read where NAME=FILE may be given."""
-    return given if os.path.exists(given) else given.rpartition("=")[2]
+def file_of(given: str) -> str | None:
+    """The file that is read where NAME=FILE may be given, and either may have '=' in it; None where there is
+    none: a number, for one."""
+    places = [given, *(given[k + 1 :] for k, character in enumerate(given) if character == "=")]
+    return next((place for place in places if os.path.exists(place)), None)

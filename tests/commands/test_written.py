@@ -67,6 +67,15 @@ def test_a_rule_names_files_of_any_bytes(folder):
     assert (folder / "a.d").read_bytes() == b"a.so: " + bytes(folder) + b"/\xff\\ a.onnx\n"
 
 
+def test_a_rule_names_the_files_of_calibration_and_no_numbers(folder):
+    np.save("of=x.npy", np.ones(2, np.float32))
+    for given, read in (("x=of=x.npy", [b"of=x.npy"]), ("in.npz", [b"in.npz"]), ("x=0.5", [])):
+        asked = ["--weights", "int8", "--calibration", given, "--depfile", "a.d"]
+        assert main(["compile", "a.onnx", "-o", "a.so", *asked]) == 0
+        names = [bytes(folder) + b"/" + name for name in (b"a.onnx", *read)]
+        assert (folder / "a.d").read_bytes() == b"a.so: " + b" \\\n  ".join(names) + b"\n"
+
+
 def test_the_name_of_an_output_is_none_of_an_input(folder):
     assert main(["run", "a.onnx", "--input", "in.npz", "-o", "x=in.npz"]) == 0
     assert (folder / "x=in.npz").exists()
