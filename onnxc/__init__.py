@@ -136,30 +136,38 @@ def compile(
     with everything that is wrong with the model, or another OnnxcError; then nothing is written.
     """
     given = dict(locals())
+    import os
     from pathlib import Path
 
+    from .options import Options, checked
+
+    output = checked("output", output, "header")
+    if isinstance(model, (str, os.PathLike)):
+        model = os.fsdecode(checked("model", model, "header"))
+    given = {name: checked(name, given[name]) for name in given.keys() - {"model", "output"}}
     from .codegen.library import workers
 
-    workers.start(jobs)  # first, so that LLVM is loaded beside the rest of the compiler
+    workers.start(given["jobs"])  # first, so that LLVM is loaded beside the rest of the compiler
     from .driver import compile_model
     from .errors import CompileError
-    from .options import Options
 
     options = Options.of(given)
-    if weights_error is not None and weights is not None:
+    how = {name: given[name] for name in ("jobs", "progress")}
+    error, measured, seconds = (given[name] for name in ("weights_error", "calibration", "tune"))
+    if error is not None and weights is not None:
         from .narrowing import choose_layers
 
-        chosen = choose_layers(model, options, weights_error, calibration, jobs=jobs, progress=progress)
+        chosen = choose_layers(model, options, error, measured or (), **how)
         options = options.with_(weights=chosen.narrowing)
-    elif weights_error is not None or calibration:
+    elif error is not None or measured:
         missing = "weights" if weights is None else "weights_error"
         raise CompileError("nothing is narrowed by what is measured", f"give {missing}, too")
-    if tune is not None:
+    if seconds is not None:
         from .tuning import compile_tuned
 
-        compile_tuned(model, output, options, tune, dump_ir=dump_ir, jobs=jobs, progress=progress)
+        compile_tuned(model, output, options, seconds, dump_ir=given["dump_ir"], **how)
     else:
-        compile_model(model, output, options, dump_ir=dump_ir, jobs=jobs, progress=progress)
+        compile_model(model, output, options, dump_ir=given["dump_ir"], **how)
     return Path(output)
 
 

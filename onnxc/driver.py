@@ -522,8 +522,13 @@ class _Dump:
     def __init__(self, directory: str | os.PathLike | None):
         self.directory = Path(directory) if directory is not None else None
         self.count = 0
-        if self.directory is not None:
+        if self.directory is None:
+            return
+        try:
             self.directory.mkdir(parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:  # a NUL in its name
+            reason = f"cannot be made: {getattr(error, 'strerror', None) or error}"
+            raise CompileError(reason, origin=Origin(str(self.directory))) from None
 
     def of(self, target: str) -> Callable[[str, Graph], None]:
         """The same for one of several targets."""
@@ -531,5 +536,5 @@ class _Dump:
 
     def __call__(self, name: str, graph: Graph) -> None:
         if self.directory is not None:
-            (self.directory / f"{self.count:02}_{name}.txt").write_text(str(graph))
+            (self.directory / f"{self.count:02}_{name}.txt").write_text(str(graph), encoding="utf-8")
             self.count += 1

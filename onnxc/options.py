@@ -6,11 +6,11 @@ Opening a library from the cache needs this file, so that it imports little."""
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from .errors import CompileError
+from .errors import CompileError, shorten
 from .record import Record
 
 if TYPE_CHECKING:
@@ -22,6 +22,10 @@ PRECISIONS = ("float32", "bf16", "int8")
 
 #: How much a compilation does for the speed of runs: all that is known, or what LLVM does in little time.
 OPTIMIZE = ("full", "fast")
+
+
+#: More seconds than anything is to take.
+LONG = 1e9
 
 
 class Options(Record):
@@ -62,10 +66,8 @@ class Options(Record):
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
-        """The options among what is given by name, where None is what nothing was said of, and integers of
-        any kind are Python's."""
-        said = {name: given[name] for name in cls._fields if given.get(name) is not None}
-        return cls(**said | {name: _integers(name, said[name]) for name in _SIZES if name in said})
+        """The options among what is given by name, where None is what nothing was said of."""
+        return cls(**{n: checked(n, given[n]) for n in cls._fields if given.get(n) is not None})
 
     def with_(self, **changes: Any) -> Options:
         return self._replace(**changes)
@@ -96,31 +98,145 @@ def plain(value: Any) -> object:
     return str(value)
 
 
-#: Options that are integers, by name or in shapes by name.
-_SIZES = ("dims", "shapes", "typical", "threads")
+# What an option takes -----------------------------------------------------------------------------
 
 
-def _integers(name: str, given: Any) -> Any:
-    """What is given for an option of _SIZES, with integers of Python's. Of dims and shapes that are negative
-    the importer names the input."""
+def checked(name: str, given: Any, kind: str = "") -> Any:
+    """What is given for an option, or for what else `onnxc.compile` takes, as the compiler takes it: integers
+    of any kind are Python's. None is what nothing was said of. kind: the option that is like it, of what is
+    none. Raises CompileError for anything else."""
+    what, taken = _TAKEN[kind or name]
     try:
-        if name == "threads":
-            return _natural(given)
-        if name == "typical":
-            return {dim: _natural(n) for dim, n in given.items()}
-        if name == "dims":
-            return {dim: int(index(n)) for dim, n in given.items()}
-        return {x: tuple(n if n is None else int(index(n)) for n in shape) for x, shape in given.items()}
-    except (AttributeError, TypeError):
-        raise CompileError(f"{name}={given!r} has something else than integers") from None
-    except ValueError:
-        raise CompileError(f"{name}={given!r} is negative") from None
+        return None if given is None else taken(given)
+    except (AttributeError, TypeError, UnicodeError):
+        reason = f"has something else than {what}" if what == _INTEGERS else f"is no {what}"
+    except OverflowError:
+        reason = "is too large"
+    except ValueError as error:
+        reason = str(error)
+    raise CompileError(f"{name}={shorten(repr(given), 200)} {reason}") from None
 
 
-def _natural(n: Any) -> int:
-    if (found := int(index(n))) < 0:
-        raise ValueError
-    return found
+def _natural(given: Any) -> int:
+    if (number := int(index(given))) < 0:
+        raise ValueError("is negative")
+    return number
+
+
+def _positive(given: Any) -> int:
+    if (number := _natural(given)) == 0:
+        raise ValueError("is not positive")
+    return number
+
+
+def _magnitude(given: Any) -> float:
+    if isinstance(given, (str, bytes, bytearray)) or (number := float(given)) != number:
+        raise TypeError
+    if number < 0:
+        raise ValueError("is negative")
+    return number
+
+
+def _seconds(given: Any) -> float:
+    if not 0 < (seconds := _magnitude(given)) < LONG:
+        raise TypeError
+    return seconds
+
+
+def _flag(given: Any) -> bool:
+    if getattr(given, "shape", ()) != () or given not in (True, False):
+        raise TypeError
+    return bool(given)
+
+
+def _text(given: Any) -> str:
+    if not isinstance(given, str):
+        raise TypeError
+    if "\0" in given:
+        raise ValueError("has a character that names do not have")
+    os.fsencode(given)
+    return given
+
+
+def _name(given: Any) -> str:
+    """Of what a model may give any name."""
+    if not isinstance(given, str):
+        raise TypeError
+    return given
+
+
+def _path(given: Any) -> Any:
+    _text(os.fsdecode(given))
+    return os.fsdecode(given) if isinstance(given, bytes) else given
+
+
+def _list(given: Any, taken: Callable[[Any], Any]) -> list[Any]:
+    if isinstance(given, (str, bytes)):
+        raise TypeError
+    return [taken(each) for each in given]
+
+
+def _table(given: Any, taken: Callable[[Any], Any]) -> dict[str, Any]:
+    return {_name(key): taken(value) for key, value in given.items()}
+
+
+def _anything(given: Any) -> Any:
+    return given
+
+
+def _function(given: Any) -> Any:
+    if not callable(given):
+        raise TypeError
+    return given
+
+
+def _format(given: Any) -> Any:
+    """A name, or one with the layers that stay: `narrow_weights.Narrowing`, or that as JSON."""
+    is_one = "kept" in given if isinstance(given, Mapping) else hasattr(given, "kept")
+    return given if is_one else _name(given)
+
+
+def _shape(given: Any) -> tuple[int | None, ...]:
+    return tuple(n if n is None else int(index(n)) for n in given)
+
+
+_INTEGERS = "integers"
+
+#: Of each what it is, and what takes it. Of dims and shapes that are negative the importer names the input.
+_TAKEN: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "dims": (_INTEGERS, lambda given: _table(given, lambda n: int(index(n)))),
+    "shapes": (_INTEGERS, lambda given: _table(given, _shape)),
+    "typical": (_INTEGERS, lambda given: _table(given, _natural)),
+    "threads": (_INTEGERS, _natural),
+    "jobs": (_INTEGERS, _positive),
+    "states": ("table of names", lambda given: _table(given, _name)),
+    "values": ("table of values by name", lambda given: _table(given, _anything)),
+    "overridable": (
+        "bool or list of names",
+        lambda given: frozenset(_list(given, _name)) if isinstance(given, Collection) else _flag(given),
+    ),
+    "operators": ("list of paths", lambda given: _list(given, _path)),
+    "target": (
+        "name or list of names",
+        lambda given: _name(given) if isinstance(given, str) else _list(given, _name),
+    ),
+    "precision": ("name", _name),
+    "optimize": ("name", _name),
+    "weights": ("name", _format),
+    "weights_error": ("number", _magnitude),
+    "calibration": (
+        "list of files or table of arrays",
+        lambda given: _table(given, _anything) if isinstance(given, Mapping) else _list(given, _path),
+    ),
+    "debug": ("bool", _flag),
+    "name": ("name", _text),
+    "soname": ("name", _text),
+    "header": ("path", _path),
+    "weights_file": ("path", _path),
+    "dump_ir": ("path", _path),
+    "progress": ("function", _function),
+    "tune": ("positive number of seconds", _seconds),
+}
 
 
 #: Nothing is asked for.

@@ -9,7 +9,7 @@ import pytest
 import onnxc
 from onnxc import CompileError
 from onnxc.commands.cli import make_parser
-from onnxc.options import Options
+from onnxc.options import Options, checked
 
 #: How it is compiled, which changes nothing of what is made.
 OF_THE_COMPILATION = {"model", "output", "dump_ir", "jobs", "progress", "tune"}
@@ -74,6 +74,54 @@ def test_what_is_no_size_is_refused_in_one_sentence(given):
 def test_what_is_negative_is_refused_in_one_sentence(given):
     with pytest.raises(CompileError, match="is negative"):
         Options.of(given)
+
+
+#: Of each kind of option what it is not.
+WRONG = {
+    "states": ("p=q", {"p": 1}, ["p"]),
+    "values": (1, [1], {1: 2}),
+    "overridable": ("x", 2, [1]),
+    "operators": ("rules.py", 1, [1]),
+    "target": (1, b"native", [1]),
+    "precision": (1, np.ones(2)),
+    "weights": (8, {"format": "int8"}),
+    "weights_error": (-1, float("nan"), "0.1", [0.1]),
+    "calibration": ("x.npz", 1, [1], {1: np.ones(2)}),
+    "debug": ("yes", 2, np.ones(2)),
+    "name": (1, b"a", "a\0"),
+    "soname": (1, b"a", "a\0", "\ud800"),
+    "header": (1, "a\0", []),
+    "dump_ir": (1, []),
+    "jobs": (0, -1, 2.0, "2"),
+    "progress": ("shown",),
+    "tune": (-1, 0, float("nan"), float("inf"), "1"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [(name, value) for name in WRONG for value in WRONG[name]], ids=repr
+)
+def test_what_compile_does_not_take_is_refused_in_one_sentence(name, given):
+    with pytest.raises(CompileError, match=rf"^{name}=") as raised:
+        onnxc.compile("none.onnx", "none.so", **{name: given})
+    assert str(raised.value).isprintable()
+
+
+def test_numbers_and_paths_are_of_any_kind():
+    taken = {"weights_error": np.float32(0.5), "tune": np.int64(2), "jobs": np.uint8(3), "debug": np.True_}
+    assert {name: checked(name, value) for name, value in taken.items()} == {
+        "weights_error": 0.5,
+        "tune": 2.0,
+        "jobs": 3,
+        "debug": True,
+    }
+    assert checked("header", b"a.h") == "a.h" and checked("overridable", ("x",)) == {"x"}
+
+
+@pytest.mark.parametrize("given", [1, None, []], ids=repr)
+def test_what_is_no_model_is_refused_in_one_sentence(given):
+    with pytest.raises(onnxc.ModelError, match="a model is a path, bytes or an"):
+        onnxc.compile(given, "none.so")
 
 
 def test_what_is_told_of_options_is_json_and_leaves_out_defaults():

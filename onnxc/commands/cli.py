@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from ..diagnostics import Diagnostic, ModelErrors
 from ..errors import CompileError, OnnxcError, one_line
-from ..options import OPTIMIZE, PRECISIONS
+from ..options import LONG, OPTIMIZE, PRECISIONS
 from ..target import TARGETS, find_target, find_targets
 from ..version import __version__
 from . import console, streams
@@ -608,7 +608,7 @@ def _tolerance(text: str) -> float:
 
 def _seconds(text: str) -> float:
     number = float(text)
-    if not 0 < number < float("inf"):
+    if not 0 < number < LONG:
         raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
     return number
 

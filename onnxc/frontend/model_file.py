@@ -136,7 +136,10 @@ def open_model(
     if isinstance(source, (bytes, bytearray, memoryview)):
         file = MappedFile("", bytes(source), ())
         return _parse(file, None, folder, _external_in(directory, refuse_hard_links))
-    path = Path(source)
+    if not isinstance(source, (str, os.PathLike)):
+        kind = type(source).__name__
+        raise ModelError(f"a model is a path, bytes or an onnx.ModelProto, and no {kind}")
+    path = Path(os.fsdecode(source))
     try:
         file = _open_file(path)
         external = ExternalFiles.beside(path, refuse_hard_links)

@@ -9,6 +9,7 @@ import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -410,3 +411,29 @@ def to_array(value: CValue, owner: Any) -> np.ndarray:
     memory = (ctypes.c_char * value.bytes).from_address(value.data)
     memory.owner = owner
     return np.frombuffer(memory, dtype).reshape(shape)
+
+
+# What callers give ------------------------------------------------------------------------------------
+
+
+def no_mapping(given: object, what: str) -> RunError:
+    reason = f"expected a mapping of {what}, got a {type(given).__name__}"
+    return RunError(reason, status=WRONG_COUNT)
+
+
+def mapping(given: Any, what: str) -> Any:
+    """What is given, a mapping; RunError for anything else."""
+    if not isinstance(given, Mapping):
+        raise no_mapping(given, what)
+    return given
+
+
+def natural(name: str, given: Any) -> int:
+    """What is given as an integer of Python's, which is not negative; RunError for anything else."""
+    try:
+        number = index(given)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise RunError(f"{name}={given!r} is no count", status=WRONG_COUNT)
+    return number

@@ -15,6 +15,7 @@ import os
 import sys
 from _thread import allocate_lock
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +40,9 @@ from .c_values import (
     Spares,
     Table,
     address_of,
+    mapping,
+    natural,
+    no_mapping,
     prepared,
     read_ports,
     shape_of,
@@ -97,8 +101,10 @@ class Model:
         compiled for (None: the first that this machine can run). `known`: the description of a library that
         was found whole before and is not checked again. Raises LoadError."""
         self._closed = True
+        path = os.fsdecode(path)
+        threads, weights, target = _asked(threads, weights, target)
         self._opened_with = (os.path.abspath(path), threads, weights, target)
-        self._library = _Library(os.fspath(path), threads, weights, target, known)
+        self._library = _Library(path, threads, weights, target, known)
         self.description: dict[str, Any] = self._library.description
         self.name: str = self.description["name"]
         self.inputs: tuple[Port, ...] = tuple(slot.port for slot in self._library.slots_in)
@@ -131,7 +137,7 @@ class Model:
 
         Raises RunError, whose `status` is the library's, for wrong inputs and for failures."""
         wanted = None if output_names is None else self.output_numbers(output_names)
-        memory = self._memory(out) if out else None
+        memory = None if out is None else self._memory(out)
         results = self._call(self.in_order(feeds), memory)
         return results if wanted is None else [results[k] for k in wanted]
 
@@ -149,6 +155,7 @@ class Model:
 
     def _memory(self, out: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:
         """Where outputs are to be written, by their number."""
+        mapping(out, "output names to arrays")
         found = dict(zip(self.output_numbers(list(out)), out.values()))
         for number, array in found.items():
             slot = self._library.slots_out[number]
@@ -195,10 +202,7 @@ class Model:
         except KeyError:
             pass
         except (TypeError, IndexError):
-            raise RunError(
-                f"expected a mapping of input names to arrays, got a {type(feeds).__name__}",
-                status=WRONG_COUNT,
-            ) from None
+            raise no_mapping(feeds, "input names to arrays") from None
         for name in feeds:
             if name not in self._input_names:
                 raise RunError(
@@ -262,7 +266,7 @@ class Model:
 
         values, context = self.in_order(feeds), self.acquire()
         try:
-            return profile(context, values, runs)
+            return profile(context, values, natural("runs", runs))
         finally:
             self.give_back(context)
 
@@ -284,7 +288,8 @@ class Model:
 
         context = self.acquire()
         try:
-            return Stateful(context, self.give_back, capacity, initial or {})
+            first = {} if initial is None else mapping(initial, "states to arrays")
+            return Stateful(context, self.give_back, natural("capacity", capacity), first)
         except BaseException:
             self.give_back(context)
             raise
@@ -293,7 +298,7 @@ class Model:
         """Bytes of arena and scratch that a run on inputs of these shapes takes."""
         context = self.acquire()
         try:
-            return context.workspace_bytes(shapes or {})
+            return context.workspace_bytes({} if shapes is None else mapping(shapes, "inputs to shapes"))
         finally:
             self.give_back(context)
 
@@ -529,7 +534,11 @@ class Context:
             shape = shapes.get(slot.port.name, slot.shape)
             if shape is None:
                 raise RunError(f"the shape of input {quote(slot.port.name)} is missing", status=WRONG_COUNT)
-            kept.append((ctypes.c_int64 * max(len(shape), 1))(*shape))
+            try:
+                kept.append((ctypes.c_int64 * max(len(shape), 1))(*map(index, shape)))
+            except TypeError:
+                reason = f"the shape of input {quote(slot.port.name)} has something else than integers"
+                raise RunError(reason, status=WRONG_SHAPE) from None
             struct.struct_size, struct.kind = ctypes.sizeof(CValue), KINDS[slot.port.kind]
             struct.dtype, struct.rank = slot.number, len(shape)
             struct.dims = ctypes.addressof(kept[-1])
@@ -693,6 +702,24 @@ class _Library:
             dlclose(self.dll._handle)
 
 
+def _asked(threads: Any, weights: Any, target: Any) -> tuple[Any, Any, Any]:
+    """What a library is to be opened with, as it is taken; LoadError where that cannot be."""
+    if weights is target is None and (threads is None or (type(threads) is int and threads >= 0)):
+        return threads, None, None
+    from ..errors import CompileError
+    from ..options import checked
+
+    kinds = (
+        ("threads", threads, "threads"),
+        ("weights", weights, "weights_file"),
+        ("target", target, "name"),
+    )
+    try:
+        return tuple(checked(*entry) for entry in kinds)
+    except CompileError as error:
+        raise LoadError(error.reason) from None
+
+
 def _beside(library: str, name: str) -> str:
     """A path that is from the library's folder, links followed."""
     return os.path.join(os.path.dirname(os.path.realpath(library)), name)
@@ -704,10 +731,9 @@ class _File:
     def __init__(self, path: str):
         try:
             self.number: int = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError as error:
-            raise LoadError(
-                f"cannot be opened: {error.strerror}", origin=Origin(file=os.fspath(path))
-            ) from None
+        except (OSError, ValueError) as error:  # a NUL in its name
+            reason = f"cannot be opened: {getattr(error, 'strerror', None) or error}"
+            raise LoadError(reason, origin=Origin(file=path)) from None
 
     def __del__(self) -> None:
         if hasattr(self, "number"):

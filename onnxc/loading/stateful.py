@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import RunError, quote
-from .c_values import NULL_POINTER, WRONG_COUNT, WRONG_SHAPE, Slot, zeros_on_line
+from .c_values import NULL_POINTER, WRONG_COUNT, WRONG_SHAPE, Slot, no_mapping, zeros_on_line
 
 if TYPE_CHECKING:
     from .loader import Context
@@ -60,7 +60,7 @@ class Stateful:
                 self._states[k] = self._following[new] = state
         for name in initial:
             if name not in self.states:
-                raise RunError(f"{quote(name)} is no state of the model", status=WRONG_COUNT)
+                raise RunError(f"{quote(str(name))} is no state of the model", status=WRONG_COUNT)
         self._context = context
 
     @property
@@ -75,6 +75,8 @@ class Stateful:
         context = self._context
         if context is None:
             raise RunError("the model is closed", status=NULL_POINTER)
+        if not isinstance(feeds, Mapping):
+            raise no_mapping(feeds, "input names to arrays")
         values = []
         for k, target in enumerate(context.inputs):
             port = target.slot.port

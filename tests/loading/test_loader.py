@@ -17,7 +17,7 @@ import pytest
 from support.handmade_models import AFFINE, HERE, NOWHERE, Parts, cc, scale_bytes
 
 from onnxc.codegen.library.weights import side_file_head
-from onnxc.errors import LoadError
+from onnxc.errors import LoadError, RunError
 from onnxc.loading import trailer
 from onnxc.loading.loader import load
 
@@ -31,6 +31,38 @@ def refused(path: Path, *words: str) -> None:
     assert text.startswith(os.fspath(path)) and "\n" not in text and len(text) < 1000
     for word in words:
         assert word in text
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"threads": "2"}, {"threads": -1}, {"threads": 2.0}, {"target": 1}, {"target": b"x"}, {"weights": 1}],
+    ids=str,
+)
+def test_what_a_library_cannot_be_opened_with_is_refused_in_one_sentence(affine_path, given):
+    (name,) = given
+    with pytest.raises(LoadError, match=f"^{name}="):
+        load(affine_path, **given)
+
+
+def test_paths_and_numbers_are_of_any_kind(affine_path):
+    for path in (affine_path, os.fspath(affine_path), os.fsencode(affine_path)):
+        assert load(path, threads=np.int64(1))(*ONE) == 3
+    with pytest.raises(LoadError, match="cannot be opened"):
+        load("a\0b")
+
+
+def test_what_calls_do_not_take_is_refused_in_one_sentence(affine_path):
+    model = load(affine_path)
+    feeds = dict(zip((port.name for port in model.inputs), ONE))
+    for call, words in (
+        (lambda: model.run(None, feeds, out=0), "expected a mapping of output names to arrays, got a int"),
+        (lambda: model.profile(feeds, runs=-1), "runs=-1 is no count"),
+        (lambda: model.profile(feeds, runs=2.0), "runs=2.0 is no count"),
+        (lambda: model.workspace_bytes([1]), "expected a mapping of inputs to shapes, got a list"),
+        (lambda: model.workspace_bytes({model.inputs[0].name: (2.5,)}), "something else than integers"),
+    ):
+        with pytest.raises(RunError, match=words):
+            call()
 
 
 def test_a_library_truncated_anywhere_is_refused(affine_path, tmp_path):

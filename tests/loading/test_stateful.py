@@ -138,6 +138,18 @@ def test_states_of_unknown_size_need_a_first_value(compiled):
     compiled.stateful(capacity=8, initial=empty(1)).close()
 
 
+def test_what_states_do_not_take_is_refused_in_one_sentence(compiled):
+    for given in ({"capacity": -1}, {"capacity": 2.5}, {"capacity": "8"}, {"capacity": None}):
+        with pytest.raises(RunError, match=r"^capacity=.* is no count"):
+            compiled.stateful(initial=empty(1), **given)
+    with pytest.raises(RunError, match="expected a mapping of states to arrays, got a list"):
+        compiled.stateful(capacity=8, initial=[1])
+    steps = compiled.stateful(capacity=8, initial=empty(1))
+    with pytest.raises(RunError, match="expected a mapping of input names to arrays, got a int"):
+        steps(1)
+    steps.close()
+
+
 def overlapping(compiled, at):
     """A call whose memory for `present_k` begins `at` bytes behind the state's."""
     room = np.zeros((64, 1, HEADS, DEPTH), np.float32)
