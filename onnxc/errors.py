@@ -113,6 +113,10 @@ class ModelError(OnnxcError):
     kind = "invalid"
 
 
+class ExternalDataError(ModelError):
+    """A file that the model keeps tensors in is not there, or not where it may be."""
+
+
 class UnsupportedError(OnnxcError):
     """The model is valid, but onnxc does not support what it asks for."""
 

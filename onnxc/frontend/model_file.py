@@ -18,7 +18,7 @@ from typing import Any
 import onnx
 from google.protobuf.message import DecodeError, Message
 
-from ..errors import LimitError, ModelError, OnnxcError, Origin, quote
+from ..errors import ExternalDataError, LimitError, ModelError, OnnxcError, Origin, quote
 from ..records import dataclass
 from . import wire
 from .external_data import (
@@ -86,8 +86,15 @@ class ModelFile:
     def content_hash(self) -> str:
         """SHA-256 of the model and of every external file that it names, in hexadecimal.
 
-        Reads the files in pieces, so that memory does not grow. Raises ModelError where an
+        Reads the files in pieces, so that memory does not grow. Raises ExternalDataError where an
         external file cannot be opened."""
+        try:
+            return self._content_hash()
+        except ModelError as error:
+            origin = error.origin.filled_from(Origin(self.name))
+            raise ExternalDataError(error.reason, error.remedy, origin=origin) from None
+
+    def _content_hash(self) -> str:
         digest = hashlib.sha256()
         _hash_into(digest, self._file or self.proto.SerializeToString(deterministic=True))
         locations = {

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from ..diagnostics import ModelErrors
-from ..errors import ModelError, OnnxcError, RunError, UnsupportedError
+from ..errors import ExternalDataError, ModelError, OnnxcError, RunError, UnsupportedError
 
 
 class Fail(Exception): ...
@@ -124,7 +124,7 @@ def _kind(error: OnnxcError, source: object) -> type[Exception]:
     if isinstance(error, ModelErrors):
         kinds = {problem.kind for problem in error.diagnostics}
         return NotImplemented if kinds == {"unsupported"} else InvalidGraph
-    if isinstance(error, ModelError):
+    if isinstance(error, ModelError) and not isinstance(error, ExternalDataError):
         return InvalidProtobuf
     return NotImplemented if isinstance(error, UnsupportedError) else Fail
 

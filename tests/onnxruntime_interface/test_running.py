@@ -11,6 +11,7 @@ import onnx
 import onnxruntime as theirs
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from support.bad_models import external
 
 import onnxc
 import onnxc.onnxruntime as ours
@@ -116,6 +117,15 @@ def test_wrong_inputs_raise_what_they_raise_there(ort, session, feeds, kind):
 def test_wrong_models_raise_what_they_raise_there(ort, source, kind):
     with pytest.raises(kind if isinstance(kind, type) else getattr(ort.capi._pybind_state, kind)):
         ort.InferenceSession(source)
+
+
+def test_external_data_that_is_missing_raises_what_it_raises_there(ort, tmp_path):
+    source = external()(tmp_path)
+    (source.parent / "w.bin").unlink()
+    with pytest.raises(ort.capi._pybind_state.Fail) as caught:
+        ort.InferenceSession(source)
+    if ort is ours:
+        assert isinstance(caught.value, onnxc.ModelError) and f"{source}: external data" in str(caught.value)
 
 
 def test_what_is_raised_is_an_error_of_onnxc_too(path):
