@@ -13,6 +13,7 @@ from support.bad_models import BAD, ODD, OPENS_ONLY, external, write
 from support.caches import with_runtime
 from support.few_nodes import model, node, relu, saved
 
+import onnxc.__main__
 import onnxc.demo
 from onnxc.commands import actions as commands
 from onnxc.commands import comparison, console
@@ -647,6 +648,19 @@ def test_an_interruption_is_silent(command, monkeypatch):
 
     monkeypatch.setattr(commands, "check_command", interrupted)
     assert command("check", DIGITS) == (130, "", [])
+
+
+def test_an_interruption_of_the_first_imports_is_silent(monkeypatch, capfd):
+    class Interrupting:
+        def find_spec(self, name, *_):
+            if name == "onnxc.commands.cli":
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "onnxc.commands.cli")
+    monkeypatch.delattr(onnxc.commands, "cli")
+    assert onnxc.__main__.main() == 130
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_closed_pipe_is_silent():
