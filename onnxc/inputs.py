@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from .records import dataclass
 
 if TYPE_CHECKING:
     from .ir.expected import Expected
-    from .loading.loader import Model, Port
+    from .loading.loader import Port
 
 Shapes = Mapping[str, Sequence[int | None]]  # of inputs by name; None leaves an axis to its default
 _Sizes = dict[str | tuple[str, int], int]  # by the name of a dimension, or by an input and its axis
@@ -104,8 +104,16 @@ def make_inputs(
     return Inputs(feeds, tuple(name for name in feeds if name not in given))
 
 
+class Runs(Protocol):
+    """What runs on inputs: a loaded library, for one. Raises RunError where it does not."""
+
+    @property
+    def inputs(self) -> Sequence[Port]: ...
+    def run(self, output_names: None, feeds: Mapping[str, object], /) -> list[Any]: ...
+
+
 def runnable_inputs(
-    library: Model,
+    library: Runs,
     dims: Mapping[str, int],
     shapes: Shapes,
     expected: Mapping[str, Expected] | None = None,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .inputs import make_inputs
+from .inputs import expected_inputs, runnable_inputs
 from .ir.dtypes import is_float
 from .options import Options
 from .passes.narrow_weights import Layer, Narrowing
@@ -93,16 +93,18 @@ def choose_layers(
 
         plain = compiled(Narrowing(format, given=found.extend))
         rounded = compiled if options.precision == "int8" else None
-        return _chosen(_Measured(plain, format, found, options, calibration, rounded), error)
+        return _chosen(_Measured(plain, model, format, found, options, calibration, rounded), error)
 
 
 class _Measured:
-    """A model whose layers' weights are inputs, its outputs with those in float32, and the inputs. rounded:
-    compiles it where narrowed weights mean rounded rows."""
+    """A model whose layers' weights are inputs, its outputs with those in float32, and the other inputs, as
+    runs of it need them. source: the model as it was given. rounded: compiles it where narrowed weights mean
+    rounded rows."""
 
     def __init__(
         self,
         model: Model,
+        source: object,
         format: str,
         found: list[Layer],
         options: Options,
@@ -111,18 +113,26 @@ class _Measured:
     ):
         self.model, self.format, self.rounded = model, format, rounded
         self.layers = {layer.name: layer for layer in found}
-        ports = [port for port in model.inputs if port.name not in self.layers]
-        made = make_inputs(ports, calibration, options.dims, options.shapes)
-        self.feeds, self.inputs = dict(made.feeds), made.describe()
+        self.inputs = [port for port in model.inputs if port.name not in self.layers]
+        expected = {} if options.operators else expected_inputs(source, self.inputs, options)
+        made = runnable_inputs(self, {}, options.shapes, expected, calibration)  # dims are compiled in
+        self.feeds, self.described = made.feeds, made.describe()
         self.expected = self._with_weights(())
+
+    def run(self, outputs: None, feeds: Mapping[str, object]) -> list[Any]:
+        """The model as it is, on its own inputs."""
+        return self.model.run(outputs, {**feeds, **self._weights(())})
 
     def _with_weights(self, narrowed: Collection[str]) -> dict[str, np.ndarray]:
         """The outputs with these layers' weights narrowed, and nothing else."""
-        weights = {
+        return self._outputs(self.model, {**self.feeds, **self._weights(narrowed)})
+
+    def _weights(self, narrowed: Collection[str]) -> dict[str, np.ndarray]:
+        """All layers' weights, those of some narrowed."""
+        return {
             name: layer.narrowed(self.format) if name in narrowed else np.ascontiguousarray(layer.array)
             for name, layer in self.layers.items()
         }
-        return self._outputs(self.model, {**self.feeds, **weights})
 
     def _as_compiled(self, narrowed: Collection[str]) -> dict[str, np.ndarray]:
         """The outputs of the library that has these layers narrowed."""
@@ -184,5 +194,5 @@ def _chosen(measured: _Measured, most: float) -> Narrowed:
         sum(layer.nbytes(None) for layer in stored),
         sum(layer.nbytes(measured.format) for layer in stored),
         measured.errors(names[kept:]),
-        measured.inputs,
+        measured.described,
     )

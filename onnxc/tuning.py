@@ -318,10 +318,10 @@ class _Bench:
     def _of(self, library: Path) -> Turns:
         self.told("measure")
         if self.turns is None:
-            options, dims = self.options, {**self.options.typical, **self.options.dims}
+            options = self.options
             with load(library, threads=1) as opened:
                 expected = {} if options.operators else expected_inputs(self.model, opened.inputs, options)
-                made = runnable_inputs(opened, dims, options.shapes, expected)
+                made = runnable_inputs(opened, {}, options.shapes, expected)  # dims are compiled in
             self.turns = Turns(made.feeds, self.folder)
         return self.turns
 

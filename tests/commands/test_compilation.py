@@ -75,6 +75,10 @@ def test_what_was_tuned_is_the_same_model_and_tells_what_was_tried(models, capsy
     np.testing.assert_allclose(
         onnxc.load(models / "m.so").run(None, {"x": x})[0], usual.run(None, {"x": x})[0], rtol=0, atol=1e-2
     )
+    onnx.save(parsed(text.replace("float[1,", "float[n,"), w), models / "n.onnx")
+    command = ["compile", str(models / "n.onnx"), "-o", str(models / "n.so")]
+    assert main([*command, "--tune", "0.1", "--dim", "n=1"]) == 0
+    capsys.readouterr()
     assert main([*command, "--tune", "1", "--target", "x86-64-v3,x86-64-v2"]) == 3
     assert "cannot be tuned" in capsys.readouterr().err
 

@@ -110,6 +110,22 @@ def test_infinities_and_nans_are_to_be_the_same(before, after, told):
     assert lost(np.array(before, np.float32), np.array(after, np.float32)) == told
 
 
+TABLE = """g (int64[n] i) => (float[n, 64] y) { e = Gather (t, i)  y = MatMul (e, a) }"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [[], ["--dim", "n=3"], ["--shape", "i=3"], ["--typical", "n=3"]], ids=str)
+def test_generated_inputs_are_those_that_the_graph_expects_of_the_sizes_compiled_in(tmp_path, capsys, sizes):
+    w = small_models.Weights(4)
+    w.add("t", 2, 2048)
+    w.add("a", 2048, 64)
+    onnx.save(small_models.parsed(TABLE, w), tmp_path / "m.onnx")
+    command = ["compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "m.so"), "--weights", "int8", *sizes]
+    assert main(command) == 0
+    told = capsys.readouterr().out
+    assert f"of i int64[{3 if sizes else 1}] (generated)" in told and "in 2 layers" in told
+
+
 def test_calibration_that_is_not_there_is_one_sentence(files, capsys):
     arguments = ["compile", str(files / "m.onnx"), "-o", str(files / "n.so"), "--weights", "int8"]
     assert main([*arguments, "--calibration", str(files / "none.npz")]) == 1
