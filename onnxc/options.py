@@ -166,7 +166,8 @@ def _name(given: Any) -> str:
 
 
 def _path(given: Any) -> Any:
-    _text(os.fsdecode(given))
+    """Of what a path may be; who opens it says what is wrong with it."""
+    os.fsencode(given)
     return os.fsdecode(given) if isinstance(given, bytes) else given
 
 

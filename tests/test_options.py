@@ -90,7 +90,7 @@ WRONG = {
     "debug": ("yes", 2, np.ones(2)),
     "name": (1, b"a", "a\0"),
     "soname": (1, b"a", "a\0", "\ud800"),
-    "header": (1, "a\0", []),
+    "header": (1, []),
     "dump_ir": (1, []),
     "jobs": (0, -1, 2.0, "2"),
     "progress": ("shown",),
@@ -105,6 +105,11 @@ def test_what_compile_does_not_take_is_refused_in_one_sentence(name, given):
     with pytest.raises(CompileError, match=rf"^{name}=") as raised:
         onnxc.compile("none.onnx", "none.so", **{name: given})
     assert str(raised.value).isprintable()
+
+
+def test_who_writes_a_file_says_what_is_wrong_with_its_path():
+    with pytest.raises(CompileError, match="cannot be written: embedded null byte"):
+        onnxc.compile("none.onnx", "none.so", header="a\0")
 
 
 def test_numbers_and_paths_are_of_any_kind():

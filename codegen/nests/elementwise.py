@@ -154,14 +154,15 @@ class Elementwise(Piece):
     def joined(self) -> int:
         """Vectors whose results are narrowed together, to fill one: where no instruction narrows a vector by
         itself, that takes half as many. Of long bodies two, each instruction for both, so that none waits
-        for the one before."""
+        for the one before; the rows of a table that is looked up do not wait for each other."""
         widest = self.target.vector_bits // (8 * self.lanes)
         plain = {stride_kind(v, self.last) for v in self.views.values()} <= {"run", "same"}
         if self.target.masked or self.cycle or not plain or self.out.dtype == "bool":
             return 1
         weight = costs.weight(self.target, self.body)
         narrowed = widest // self.out.itemsize if weight <= MOST_JOINED else 1
-        return max(narrowed, 2 if weight > LEAST_JOINED else 1)
+        long = weight > LEAST_JOINED and not expr.contains(self.body, "lookup")
+        return max(narrowed, 2 if long else 1)
 
     @property
     def scratch(self) -> int:

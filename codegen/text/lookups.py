@@ -26,6 +26,9 @@ def lookup(v: Vectors, codes: str, table: bytes) -> str:
     if v.lanes == 1:
         return _element(v, codes, table, count)
     f, width = v.f, v.f.target.vector_bits // 8
+    if v.lanes > width:
+        half, bytes_ = Vectors(f, v.dtype, v.lanes // 2), v.of("uint8")
+        return v.joined(*(lookup(half, bytes_.part(k, codes), table) for k in (0, 1)))
     codes = _sized(f, codes, v.lanes, width)
     planes = [_bytes(f, codes, table[k::size]) for k in range(size)]
     planes = [_sized(f, plane, width, v.lanes) for plane in planes]

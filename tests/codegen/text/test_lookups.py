@@ -32,7 +32,7 @@ def lookup(code, element, operand=0):
 def test_every_element_is_that_of_its_number(target):
     roots = [lookup(code, ELEMENTS[k - n], k) for k, code in enumerate(CODES) for n in range(2)]
     arrays = [samples(code)[:900] for code in CODES]
-    for lanes in (1, 5, target.lanes("int8")):
+    for lanes in (1, 5, target.lanes("int8"), 2 * target.lanes("int8")):
         check_exact(target, roots, *arrays, lanes=lanes)
 
 
@@ -40,7 +40,7 @@ def test_every_element_is_that_of_its_number(target):
 def test_integers_of_fewer_bits_than_a_byte_are_the_numbers_that_those_are(target):
     """Whatever else is in their bytes: a 4-bit -8 is 0x08 as well as 0xf8."""
     roots = [lookup("uint8", dtype).cast("int32") * 3 for dtype in ("int4", "uint4", "int2", "uint2")]
-    for lanes in (1, 5, target.lanes("int8")):
+    for lanes in (1, 5, target.lanes("int8"), 2 * target.lanes("int8")):
         check_exact(target, roots, samples("uint8")[:900], lanes=lanes)
 
 
