@@ -59,7 +59,7 @@ from .operands import (
 MOST_CYCLIC = 64  # instructions of the loop over whole cycles, whose vectors are a loop of their own beyond
 SHORT = 4  # vectors of a row that is written without a loop
 MOST_JOINED = 24  # instructions of a body that is computed of more than two vectors at once
-LEAST_JOINED = 12  # instructions of a body of which a processor does not hold several to compute them at once
+LEAST_JOINED = 28  # instructions of a float32 body that is computed of two; float64 has twice as many
 
 
 class Elementwise(Piece):
@@ -161,7 +161,7 @@ class Elementwise(Piece):
             return 1
         weight = costs.weight(self.target, self.body)
         narrowed = widest // self.out.itemsize if weight <= MOST_JOINED else 1
-        long = weight > LEAST_JOINED and not expr.contains(self.body, "lookup")
+        long = weight * widest > 4 * LEAST_JOINED and not expr.contains(self.body, "lookup")
         return max(narrowed, 2 if long else 1)
 
     @property
