@@ -10,6 +10,7 @@ Needs neither protobuf nor onnx. Source: protobuf.dev/programming-guides/encodin
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,6 +50,14 @@ RAW_DATA = 9
 # Packed floats and doubles lie in the file exactly as raw_data would hold them.
 PAYLOADS = {4: "float_data", RAW_DATA: "raw_data", 10: "double_data"}
 DATA_FIELDS = {**PAYLOADS, 5: "int32_data", 6: "string_data", 7: "int64_data", 11: "uint64_data"}
+# An attribute's numbers and short strings, which lead nowhere, many at once: a list has a field for each. A
+# field begins with 8 * number + wire type; what is read amiss here, protobuf's own reader refuses.
+SCALARS = re.compile(
+    rb"(?>[\x08\x10\x18\x20\x28\x30\x38\x40\x48\x50\x58\x60\x68\x70\x78][\x80-\xff]{0,9}[\x00-\x7f]"
+    rb"|[\x0d\x15\x1d\x25\x2d\x35\x3d\x45\x4d\x55\x5d\x65\x6d\x75\x7d].{4}"
+    rb"|\x4a(?>" + b"|".join(b"\\x%02x.{%d}" % (n, n) for n in range(32)) + rb")){1,4096}",
+    re.DOTALL,
+)
 SINGLE_IN_MODEL = {
     1: "ir_version",
     2: "producer_name",
@@ -180,6 +189,9 @@ def scan(data: Bytes) -> Skeleton:
                 return Skeleton(body, tuple(payloads), token)
             stack[-1].pieces += (message.tag, write_varint(len(body)), body)
             stack[-1].copied = position
+            continue
+        if message.kind == ATTRIBUTE and (scalars := SCALARS.match(data, position, message.end)):
+            position = scalars.end()
             continue
         start = position
         number, wire_type, begin, position = read_field(data, start, message.end, message.kind)

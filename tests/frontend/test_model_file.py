@@ -267,3 +267,33 @@ def test_many_external_files_do_not_use_up_descriptors(tmp_path):
 def test_varints_are_read_as_written(number):
     data = wire.write_varint(number)
     assert wire.read_varint(data, 0, len(data)) == (number, len(data))
+
+
+@pytest.mark.parametrize("count", [0, 1, 4096, 9001])
+def test_a_tensor_behind_lists_of_attributes_is_left_in_the_file(count):
+    """Of numbers of every length, and of strings that one byte tells the length of and longer ones."""
+    rng = random.Random(count)
+    lists = {
+        "INTS": [rng.randrange(-(1 << 63), 1 << 63) >> rng.randrange(64) for _ in range(count)],
+        "FLOATS": [rng.random() for _ in range(count)],
+        "STRINGS": [b"J" * rng.choice((0, 1, 31, 32, 127, 128, 300)) for _ in range(count)],
+    }
+    made = node("Made", "x", "y")
+    for kind, values in lists.items():
+        made.attribute.append(
+            helper.make_attribute(kind, values, attr_type=onnx.AttributeProto.AttributeType.Value(kind))
+        )
+    large = numpy_helper.from_array(np.arange(wire.LARGE, dtype=np.float32), "large")
+    made.attribute.append(helper.make_attribute("large", large))
+    skeleton = wire.scan(saved(model(made)))
+    proto = onnx.ModelProto.FromString(skeleton.data)
+    assert list(proto.graph.node[0].attribute)[:3] == list(made.attribute)[:3]
+    assert [payload.length for payload in skeleton.payloads] == [4 * wire.LARGE]
+
+
+@pytest.mark.parametrize("number", [b"\xff" * 10, b"\xff" * 11 + b"\x01"])
+def test_a_list_with_a_number_that_is_none_is_refused(number):
+    data = saved(model(node("Made", "x", "y", i=[0] * wire.LARGE)))
+    at = data.index(bytes([0x40, 0] * 100))
+    with pytest.raises(ModelError, match="malformed protobuf: bad number at byte"):
+        open_model(data[:at] + b"\x40" + number + data[at + 1 + len(number) :])

@@ -79,11 +79,12 @@ def _forest(
     }
     for name, values in given.items():
         checked_length(values, count, name)
-    names = np.array([mode.removeprefix("BRANCH_") for mode in nodes_modes or ()])
+    names = [mode.removeprefix("BRANCH_") for mode in nodes_modes or ()]
     unknown = sorted(set(names) - set(MODES) - {"LEAF"})
     if unknown:
         raise ops.TypeMismatch(f"there is no mode '{unknown[0]}' of nodes")
-    leaf = names == "LEAF"
+    modes = np.array([MODES.get(name, -1) for name in names], np.int64)
+    leaf = modes < 0
     place = np.where(leaf, ~(np.cumsum(leaf) - 1), np.cumsum(~leaf) - 1)  # number of the node, or ~leaf
     inner = np.flatnonzero(~leaf)
     known = np.stack([treeids, np.array(nodes_nodeids, np.int64)])
@@ -98,7 +99,7 @@ def _forest(
     return Forest(
         features=np.array(nodes_featureids, np.int64)[inner],
         thresholds=np.asarray(nodes_values).astype(dtypes.numpy_dtype(dtype))[inner],
-        modes=np.array([MODES[name] for name in names[inner]], np.int64),
+        modes=modes[inner],
         yes=place[_places(known, np.stack([treeids, np.array(nodes_truenodeids, np.int64)])[:, inner])],
         no=place[_places(known, np.stack([treeids, np.array(nodes_falsenodeids, np.int64)])[:, inner])],
         missing=missing[inner],
