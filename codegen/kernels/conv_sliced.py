@@ -24,6 +24,7 @@ from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
 from ..tiles.blocked import Image
 from ..tiles.blocked_epilogue import place_in
 from ..tiles.conv_plan import ConvPlan, Slice, emit_panel, emit_tiles, extended, held_steps
+from ..tiles.lines import cut_lines
 from ..tiles.microkernel import Address, Tile
 from ..tiles.panels import Panels, PanelTiling
 from . import conv
@@ -109,17 +110,20 @@ class SlicedPlan(ConvPlan):
 
 def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
     plan, k = sliced(node, plan_of(node, target, choice.tiling), target, choice.tiling), KernelText(target)
+    planes = plan.panels * plan.out.batch
+    lines = cut_lines(plan.length, plan.line_step, planes, choice.cost.total)
     with k.entry() as f, f.loop(0, plan.x.blocks, plan.slice or 1) as channels:
         behind = f.minimum(f.add(channels.index, plan.slice or 1), plan.x.blocks)
         here = replace(plan, reach=(channels.index, behind))
         with f.loop("%first", "%last") as part:
-            n, panel = f.divide(part.index, plan.panels)
+            plane, chunk = f.divide(part.index, f.size(lines.count))
+            n, panel = f.divide(plane, plan.panels)
             image = f.offset(f.input(0), f.mul(n, f.size(plan.x.image)))
             start = f.offset(image, f.size(plan.start))
-            emit_panel(f, here, start, n, panel, ("0", f.size(plan.length)))
+            emit_panel(f, here, start, n, panel, lines.at(f, chunk))
     emit_tiles(k, plan)
     work = costs.work(choice.cost, plan.out.batch * plan.out.height * plan.out.width)
-    return single(k.step(plan.out.batch * plan.panels, work))
+    return single(k.step(planes * lines.count, work))
 
 
 def sliced(node: Node[Conv], plan: ConvPlan, target: Target, tiling: PanelTiling) -> SlicedPlan:

@@ -85,6 +85,16 @@ def test_parts_do_not_change_a_bit(target):
     same_bits_in_any_cut(convolution((2, 96, 7, 7), (120, 96, 1, 1)), conv_sliced, target)
 
 
+@pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+def test_lines_are_divided_where_panels_are_few(target):
+    little = of_little_cache(target, 1 << 17)
+    case = convolution((1, 384, 28, 28), (2 * target.block, 384, 1, 1))
+    node, (choice, *_) = choices(case, conv_sliced, little)
+    (step,) = conv_sliced.emit(laid_out(node, choice), choice, little).steps
+    assert step.parts >= 14
+    same_bits_in_any_cut(case, conv_sliced, little)
+
+
 @TARGETS
 def test_the_bits_are_those_of_one_slice(target):
     case = convolution((1, 96, 7, 9), (max(40, 3 * target.block), 96, 1, 1))
