@@ -39,7 +39,7 @@ from ..tiles.strides import broadcast_stride, row_major
 
 BLOCK = 512  # keys whose weights for one tile still fit the first-level cache
 LEAST_BLOCK = 128  # keys that pay for correcting what was summed up before
-PART_ROWS = 96  # query rows that pay for packing the keys, where a thread has no more
+PART_ROWS = 24  # query rows that pay for packing the keys, where a thread has no more
 MANY = 64  # query rows that pay for copying the values
 VECTORS = 2  # of a panel of keys and of a chunk of the output
 MASKED = 64  # keys for which it pays to look which of them a mask hides

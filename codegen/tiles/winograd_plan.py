@@ -212,13 +212,13 @@ class WinogradPlan:
 
     def _parted(self) -> tuple[int, int]:
         """Into how many runs of panels a group is cut, where groups alone are few, and a run into how many
-        bands of tiles, where runs are few as well. Who computes several of them, one after the other,
-        transforms data and weights once."""
-        if self.kept:
-            return 1, 1
+        bands of tiles, where runs are few as well and weights are not kept. Who computes several of them, one
+        after the other, transforms data and weights once."""
         panels = sum(kind.count for kind in self.kinds)
         wanted = costs.parts_for(self.cost.total) // dims.typical(self.out.batch * self.groups.count)
         parted, each = max(1, min(panels, wanted)), self.groups.each
+        if self.kept:
+            return parted, 1
         tiles = -(-each // self.rows) if isinstance(self.pieces, int) else self.counts[-1] // self.rows
         return parted, max(1, min(tiles, wanted // parted))
 
