@@ -131,13 +131,16 @@ def _tiling(product: Product, target: Target, rows: int, vectors: int, lanes: in
     tile_time = -(-depth // group_of_k) * mk.step_time(target, rows, vectors, 1, dot) + costs.cycles(
         target, costs.TILE
     )
+    panel = depth * dtypes.itemsize(product.rhs) * lanes * vectors
+    if product.constant:  # few rows take what their panel takes to arrive
+        tile_time = max(tile_time, costs.stored(target, panel).memory / max(1, tiles))
     source = _source(product, target, tiles)
     if dot is not None and source == "direct":
         source = "packed"
     near = source != "constant" or not mk.waits(target)
     order, block, group = parts_of_tiles(product, target, rows, lanes * vectors, tile_time, near)
     # Not for what decodes panels, or loads them into matrix registers, which goes by columns.
-    held = target.facts.level2_bytes // 4 // max(1, depth * dtypes.itemsize(product.rhs) * lanes * vectors)
+    held = target.facts.level2_bytes // 4 // max(1, panel)
     if order == "panels" and tiles > 1 and held * lanes * vectors >= RUN:
         order, group = "rows", held
     stored = None if dot is None else dot.widened
