@@ -32,8 +32,10 @@ def repeat_late(graph: Graph) -> Graph:
         """What stands for a value, with 1 along these axes."""
         if value not in once:
             return rewriter.of(value)
-        shape = _ones(value.shape, axes)
-        return once[value] if once[value].shape == shape else rewriter.add(Broadcast(shape), [once[value]])[0]
+        shape, found = _ones(value.shape, axes), once[value]
+        if found.shape == shape:
+            return found
+        return rewriter.add(Broadcast(shape), [found], value.node.origin)[0]
 
     for node in graph.nodes:
         axes = alike.get(node.outputs[0]) if node.outputs else None

@@ -13,7 +13,7 @@ it does not wait for what is read in part: that is computed first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -86,6 +86,7 @@ class _Part:
     axis: int
     start: Dimension
     size: Dimension
+    origin: str = field(default="", compare=False)  # of the node that picks it
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -104,7 +105,7 @@ class _Part:
         whole, nothing = rewriter.of(value), (0,) * value.rank
         start = self.start - known.start if isinstance(known, _Part) else self.start
         cut = Slice(self.within(nothing, start), self.within(whole.shape), (1,) * value.rank)
-        return rewriter.add(cut, [whole])[0]
+        return rewriter.add(cut, [whole], self.origin)[0]
 
     def is_small(self, whole: Dimension) -> bool:
         """Whether it is so much less than an axis as long as `whole` that it pays."""
@@ -122,6 +123,7 @@ class _Rows:
     batch: int
     at: Value
     count: Dimension
+    origin: str = field(default="", compare=False)
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -138,22 +140,26 @@ class _Rows:
     def taken(self, value: Value, known: _AnyPart | None, rewriter: Rewriter) -> Value:
         """The same as of a _Part; nothing of the value is known in part."""
         whole, missing = rewriter.of(value), max(-self.batch, 0)
+
+        def add(op: Op, *inputs: Value) -> Value:
+            return rewriter.add(op, inputs, self.origin)[0]
+
         axis, batch = self.axis + missing, self.batch + missing
         if missing:
-            (whole,) = rewriter.add(Reshape((1,) * missing + whole.shape), [whole])
+            whole = add(Reshape((1,) * missing + whole.shape), whole)
         if whole.shape[batch] == 1:
-            (at,) = rewriter.add(Reshape((self.count,)), [rewriter.of(self.at)])
-            (rows,) = rewriter.add(Gather("axis", axis), [whole, at])
+            at = add(Reshape((self.count,)), rewriter.of(self.at))
+            rows = add(Gather("axis", axis), whole, at)
             perm = list(range(rows.rank))
             perm[axis], perm[batch] = batch, axis
-            return rewriter.add(Transpose(tuple(perm)), [rows])[0]
+            return add(Transpose(tuple(perm)), rows)
         others = [k for k in range(whole.rank) if k not in (axis, batch)]
         perm = [batch, axis, *others]
-        (at,) = rewriter.add(Reshape((self.count, 1)), [rewriter.of(self.at)])
-        (turned,) = rewriter.add(Transpose(tuple(perm)), [whole])
-        (rows,) = rewriter.add(Gather("nd", batch=1), [turned, at])
-        (rows,) = rewriter.add(Reshape((self.count, 1, *rows.shape[1:])), [rows])
-        return rewriter.add(Transpose(tuple(perm.index(k) for k in range(whole.rank))), [rows])[0]
+        at = add(Reshape((self.count, 1)), rewriter.of(self.at))
+        turned = add(Transpose(tuple(perm)), whole)
+        rows = add(Gather("nd", batch=1), turned, at)
+        rows = add(Reshape((self.count, 1, *rows.shape[1:])), rows)
+        return add(Transpose(tuple(perm.index(k) for k in range(whole.rank))), rows)
 
     def is_small(self, whole: Dimension) -> bool:
         """One row is, but of few."""
@@ -216,7 +222,8 @@ def _cover(parts: Sequence[_AnyPart | None]) -> _AnyPart | None:
         if not isinstance(shift, int) or not isinstance(first.size, int) or not isinstance(other.size, int):
             return None
         start = other.start if shift < 0 else first.start
-        first = _Part(first.axis, start, max(first.size, shift + other.size) - min(shift, 0))
+        size = max(first.size, shift + other.size) - min(shift, 0)
+        first = replace(first, start=start, size=size)
     return first
 
 
@@ -231,6 +238,11 @@ def _that_pay(graph: Graph, parts: dict[Value, _AnyPart]) -> dict[Value, _AnyPar
 
 def _picked(node: Node) -> _AnyPart | None:
     """The part of its first operand that a node picks."""
+    part = _part_picked(node)
+    return None if part is None else replace(part, origin=node.origin)
+
+
+def _part_picked(node: Node) -> _AnyPart | None:
     match node.op:
         case Slice(starts=starts, sizes=sizes, steps=steps):
             shape = node.inputs[0].shape

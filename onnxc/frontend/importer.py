@@ -204,6 +204,7 @@ class Importer:
         """Imports nodes, sorted so that each comes after what it reads; the values of the names asked for.
         What follows from a rank that only the run knows comes last, each such part under an If of its own."""
         parts: list[_Part] = []
+        around = scope.builder.origin  # the node whose graph this is, which may have more to emit
         for node in nodes:
             joined = [part for part in parts if part.leads_to(node)]
             if not joined:
@@ -220,6 +221,7 @@ class Importer:
                 first, *rest = part.nodes
                 values = self._variants(scope, part.differ, first, rest, wanted)
                 scope.values.update(zip(wanted, values))
+        scope.builder.origin = around
         return [self._output(scope, name) for name in output_names]
 
     def _output(self, scope: Scope, name: str) -> Value:

@@ -33,6 +33,12 @@ def test_the_rows_that_are_sliced_are_computed():
     assert rows(network()) == ["1"]
 
 
+def test_what_takes_a_part_comes_from_the_node_that_reads_it():
+    text = network(made=f'{PRODUCT} from "product"', read=f'{FIRST} from "reader"')
+    found = agrees(clean(slice_early), text, WEIGHTS, b=2, s=9)
+    assert [node.origin for node in found.nodes] == ["reader", "product", "reader"]
+
+
 @pytest.mark.parametrize("place", [0, 3, -1])
 def test_a_row_that_is_gathered_is_computed(place):
     text = network(read="gather(%y, %i) form=axis axis=1")

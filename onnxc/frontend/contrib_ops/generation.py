@@ -263,8 +263,12 @@ def _beam_search(
     b: RuleBuilder, network: Network, choice: Beams, words: Value, returned: Value
 ) -> tuple[Value, Value, Value | None]:
     """(the best words, their scores, the scores of all words in each step where they are collected)."""
+    asked = checked(
+        b, scalar(b, returned), lambda n: n.cast("int64") <= expr.size(choice.beams), "invalid_value"
+    )
+    count = _count(b, asked)
     found, own, collected = search(b, network, choice, words, choice.most)
-    sequences, scores = choice.finished(b, found, own, _count(b, returned))
+    sequences, scores = choice.finished(b, found, own, count)
     steps = _steps(b, *collected[0], choice.most - words.shape[1]) if choice.collects else None
     return sequences, scores, steps
 

@@ -15,7 +15,8 @@ from support.generation import WORDS, decoder, encoder, gpt_decoder, search_mode
 import onnxc
 from onnxc.diagnostics import ModelErrors
 from onnxc.frontend.importer import import_model
-from onnxc.ir.interpret import run_graph
+from onnxc.ir import ops
+from onnxc.ir.interpret import InterpretError, run_graph
 
 END = {"eos_token_id": 4, "pad_token_id": 0}
 
@@ -288,6 +289,19 @@ def test_timestamps_come_where_onnxruntime_has_them(seed, words, wanted):
     graphs = {"encoder": encoder(1, True, seed), "decoder": decoder(1, True, True)}
     model, feeds = search_model("WhisperBeamSearch", inputs, graphs, (0, 1, 2), pad_token_id=0, **MARKS)
     agree(by_interpreter(model, feeds), runtime(model, feeds))
+
+
+def test_what_a_search_does_around_its_network_comes_from_the_search():
+    graph = import_model(beams(prompt(2, 3), 8, 3, 2)[0]).graph
+    (loop,) = [node for node in graph.nodes if isinstance(node.op, ops.Loop)]
+    for nodes in (graph.nodes, loop.op.body.nodes):
+        assert nodes[-1].origin == "search (BeamSearch)"
+
+
+@pytest.mark.parametrize("returned", [0, 4])
+def test_at_least_one_sequence_is_returned_and_at_most_as_many_as_there_are_beams(returned):
+    with pytest.raises(InterpretError, match="invalid value"):
+        by_interpreter(*beams(prompt(1, 2), 5, 3, returned))
 
 
 # Libraries and refusals -------------------------------------------------------------------------------
