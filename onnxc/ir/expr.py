@@ -437,8 +437,9 @@ def saturating_cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if dtype.kind == "b":
         return array != np.zeros((), array.dtype)
     with np.errstate(all="ignore"):
-        if dtypes.from_numpy(array.dtype) in dtypes.SMALL_FLOATS:  # not all can be each other's in numpy
-            array = array.astype(np.float32)
+        name = dtypes.from_numpy(array.dtype)
+        if name in dtypes.SMALL_FLOATS or dtypes.bits(name) < 8:  # not all can be each other's in numpy
+            array = array.astype(np.int8 if dtypes.is_integer(name) else np.float32)
         return array.astype(dtype)
 
 

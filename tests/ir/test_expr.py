@@ -401,6 +401,15 @@ def test_integers_wrap_to_narrower_integers():
     assert run(cast(i, "uint8"), np.array([-1], np.int32)).tolist() == [255]
 
 
+@pytest.mark.parametrize("source", ("int4", "uint4", "int2", "uint2"))
+@pytest.mark.parametrize("target", ("int4", "uint4", "int2", "uint2"))
+def test_integers_of_few_bits_wrap_into_each_other(source, target):
+    low, high = dtypes.integer_range(target)
+    values = list(range(dtypes.integer_range(source)[0], dtypes.integer_range(source)[1] + 1))
+    wrapped = [(v - low) % (high - low + 1) + low for v in values]
+    assert [int(v) for v in run(cast(input_(0, source), target), array(values, source))] == wrapped
+
+
 def test_what_is_not_zero_is_true():
     assert run(cast(x, "bool"), np.array([0, -0.0, 0.5, np.nan], np.float32)).tolist() == [
         False,

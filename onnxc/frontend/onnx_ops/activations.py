@@ -31,8 +31,10 @@ def PRelu(b, X, slope):
 
 @onnx_op(since=6, name="PRelu")
 def _prelu_6(b, X, slope):
-    """Before operator set 7 a vector of slopes lies along the channels."""
-    if slope.rank == 1 and X.rank > 1 and slope.shape != (1,):
+    """Before operator set 7 a vector of slopes lies along the channels, unless it is one for all."""
+    if slope.shape == (1,):
+        slope = b.reshape(slope, ())
+    elif slope.rank == 1 and X.rank > 1:
         slope = along(b, slope, 1, X.rank)
     return PRelu(b, X, slope)
 

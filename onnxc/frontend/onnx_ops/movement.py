@@ -212,8 +212,8 @@ def _split_2(b, input, *, split=None, axis=0):
 
 @onnx_op(since=1, name="Split")
 def _split_1(b, input, split=None, *, axis=None):
-    """The sizes are an attribute or an input of the same name."""
-    return Split(b, input, split, axis=axis or 0)
+    """The sizes are an attribute or an input of the same name, which has the type of what is split."""
+    return Split(b, input, b.cast(split, "int64") if isinstance(split, Value) else split, axis=axis or 0)
 
 
 @onnx_op(since=10)

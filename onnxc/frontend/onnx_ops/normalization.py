@@ -200,6 +200,13 @@ def BatchNormalization(b, X, scale, B, input_mean, input_var, *, epsilon=1e-5, m
         return _affine(
             b, X, [along(b, v, 0, max(X.rank - 1, 1)) for v in (scale, B, input_mean, input_var)], epsilon
         )
+    return _trained(b, X, scale, B, input_mean, input_var, epsilon, momentum)[:3]
+
+
+def _trained(
+    b: Builder, X: Value, scale: Value, B: Value, mean: Value, var: Value, epsilon: float, momentum: float
+) -> tuple[Value, ...]:
+    """y, the running mean and variance, and those of the batch."""
     axes = [a for a in range(X.rank) if a != 1]
     exact = wide(X.dtype)
     _, average, variance = standardized(b, X, axes, exact)
@@ -212,11 +219,12 @@ def BatchNormalization(b, X, scale, B, input_mean, input_var, *, epsilon=1e-5, m
         ],
         epsilon,
     )
+    batch = [b.reshape(new, old.shape) for old, new in ((mean, average), (var, variance))]
     moved = (
-        b.map(old, b.reshape(new, old.shape), lambda o, n: o * momentum + n.cast(o.dtype) * (1 - momentum))
-        for old, new in ((input_mean, average), (input_var, variance))
+        b.map(old, new, lambda o, n: o * momentum + n.cast(o.dtype) * (1 - momentum))
+        for old, new in zip((mean, var), batch)
     )
-    return y, *moved
+    return y, *moved, *(b.cast(new, old.dtype) for old, new in zip((mean, var), batch))
 
 
 def _affine(b: Builder, x: Value, parameters: Sequence[Value], epsilon: float) -> Value:
@@ -230,8 +238,10 @@ def _affine(b: Builder, x: Value, parameters: Sequence[Value], epsilon: float) -
 
 @onnx_op(since=9, name="BatchNormalization")
 def _batch_normalization_9(b, X, scale, B, mean, var, *, epsilon=1e-5, momentum=0.9):
-    """Exporters name the outputs of training, too, which nobody reads: the statistics as they are."""
-    return BatchNormalization(b, X, scale, B, mean, var, epsilon=epsilon), mean, var, mean, var
+    """It is training where statistics are outputs, too."""
+    if not any(b.site.wanted[1:]):
+        return BatchNormalization(b, X, scale, B, mean, var, epsilon=epsilon)
+    return _trained(b, X, scale, B, mean, var, epsilon, momentum)
 
 
 @onnx_op(since=1, name="BatchNormalization")
@@ -239,8 +249,16 @@ def _batch_normalization_1(
     b, X, scale, B, mean, var, *, consumed_inputs=None, epsilon=1e-5, is_test=0, momentum=0.9, spatial=1
 ):
     """Not spatial, there are statistics for each element of a sample."""
+    training = any(b.site.wanted[1:]) and not is_test
+    if not spatial and training:
+        samples = b.reshape(X, (X.shape[0], dims.product(X.shape[1:])))
+        parameters = (b.reshape(p, samples.shape[1:]) for p in (scale, B, mean, var))
+        y, *statistics = _trained(b, samples, *parameters, epsilon, momentum)
+        return b.reshape(y, X.shape), *(b.reshape(s, X.shape[1:]) for s in statistics)
+    if training:
+        return _trained(b, X, scale, B, mean, var, epsilon, momentum)
     if spatial:
-        return _batch_normalization_9(b, X, scale, B, mean, var, epsilon=epsilon)
+        return BatchNormalization(b, X, scale, B, mean, var, epsilon=epsilon), mean, var, mean, var
     for value in (scale, B, mean, var):
         _broadcasts_to(value, X, "parameter")
     return _affine(b, X, (scale, B, mean, var), epsilon), mean, var, mean, var

@@ -61,7 +61,7 @@ def _views(b: Builder, x: Value, axis: int, block_size: int, scale: Value, zero:
     parameters = [scale] if zero is None else [scale, zero]
     if one and (scale.rank < 2 or not block_size):
         return [x, *(b.reshape(p, ()) for p in parameters)]
-    axis = b.axis(axis, x.rank)
+    axis = b.axis(axis, x.rank) if x.rank != 1 else 0  # which needs none to be named
     if scale.rank == 1 and not block_size:
         if _differ(scale.shape[0], x.shape[axis]):
             raise ops.TypeMismatch(f"the scale {scale.type} does not fit axis {axis} of {x.type}")

@@ -273,6 +273,7 @@ AGREE = [
     ("QuantizeLinear", 13, [X, np.abs(floats(3)) + 0.1, np.array([1, 2, 3], np.uint8)], {"axis": 1}),
     ("DequantizeLinear", 19, [ints(1, 2, 3, 4).reshape(2, 2).astype(np.int8), np.float32([0.5, 0])], {}),
     ("DequantizeLinear", 19, [rng.integers(-128, 127, (2, 3)).astype(np.int8), floats(3), None], {"axis": 1}),
+    ("PRelu", 6, [floats(), np.float32([0.25])], {}),
     ("LSTM", 14, [floats(4, 2, 3), floats(1, 20, 3), floats(1, 20, 5), floats(1, 40)], {"hidden_size": 5}),
     (
         "GRU",
@@ -385,6 +386,19 @@ def test_an_open_axis_is_split_into_any_number_of_parts(length):
     np.testing.assert_array_equal(np.concatenate(parts), x)
 
 
+def test_sizes_of_the_first_split_are_numbers_of_the_type_that_is_split():
+    parts = run("Split", 1, [X, np.float32([1, 3, 1])], outputs=3, axis=3)
+    assert [part.shape[3] for part in parts] == [1, 3, 1]
+    np.testing.assert_array_equal(np.concatenate(parts, 3), X)
+
+
+def test_a_vector_is_quantised_by_a_scale_whose_number_only_the_run_knows():
+    codes, scale = np.int8([-3, 0, 7]), np.float32([0.5])
+    proto = model("DequantizeLinear", 13, [codes, scale], {})
+    proto.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "n"
+    np.testing.assert_array_equal(evaluate(proto, [codes, scale])[0], codes * scale)
+
+
 def test_softmax_before_operator_set_13_takes_the_axes_from_its_axis_on_as_one():
     (found,) = run("Softmax", 11, [X], axis=2)
     exponentials = np.exp(X - X.max((2, 3), keepdims=True))
@@ -447,14 +461,28 @@ def test_batch_normalization_of_one_statistic_for_each_element():
     np.testing.assert_allclose(found, (x - mean) / np.sqrt(variance) * scale + bias, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("opset", "attributes"), [(6, {"is_test": 1}), (7, {"spatial": 0}), (9, {}), (13, {})]
-)
-def test_statistics_are_outputs_of_batch_normalizations_that_do_not_train(opset, attributes):
-    parameters = [np.abs(floats(*(X.shape[1:] if "spatial" in attributes else (3,)))) for _ in range(4)]
-    _, *statistics = run("BatchNormalization", opset, [X, *parameters], outputs=5, **attributes)
+def test_statistics_are_outputs_of_a_batch_normalization_that_does_not_train():
+    parameters = [np.abs(floats(3)) for _ in range(4)]
+    _, *statistics = run("BatchNormalization", 6, [X, *parameters], outputs=5, is_test=1)
     for found, expected in zip(statistics, parameters[2:] * 2):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("opset", "attributes"), [(6, {}), (6, {"spatial": 0}), (7, {}), (7, {"spatial": 0}), (9, {}), (13, {})]
+)
+def test_a_batch_normalization_whose_statistics_are_outputs_trains(opset, attributes):
+    axes, shape = ((0,), (1, *X.shape[1:])) if "spatial" in attributes else ((0, 2, 3), (1, 3, 1, 1))
+    parameters = [np.abs(floats(*(n for n in shape if n > 1))) + 0.1 for _ in range(4)]
+    scale, bias, mean, variance = (p.reshape(shape) for p in parameters)
+    average, spread = X.mean(axes, keepdims=True), X.var(axes, keepdims=True)
+    expected = [(X - average) / np.sqrt(spread + 1e-3) * scale + bias]
+    expected += [mean * 0.75 + average * 0.25, variance * 0.75 + spread * 0.25, average, spread]
+    attributes = {**attributes, "epsilon": 1e-3, "momentum": 0.75}
+    found = run("BatchNormalization", opset, [X, *parameters], outputs=5, **attributes)
+    for mine, theirs, input_ in zip(found, expected, [X, *parameters[2:] * 2], strict=True):
+        assert mine.shape == input_.shape
+        np.testing.assert_allclose(mine, theirs.reshape(mine.shape), rtol=1e-4, atol=1e-5)
 
 
 def test_lrn_divides_by_the_squares_of_neighbouring_channels():
