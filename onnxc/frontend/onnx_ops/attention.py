@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from ...ir import dims, expr, ops
+from ...ir import dims, dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
@@ -67,7 +67,8 @@ class Mask:
         operands: list[Value] = []
         shape: tuple[Dimension, ...] = (queries, keys)
         if self.given is not None:
-            given = _extended(b, self.given, keys)
+            whole = dtypes.is_integer(self.given.dtype)  # which has no number for what is hidden
+            given = _extended(b, b.cast(self.given, dtype) if whole else self.given, keys)
             operands.append(given)
             shape = ops.broadcast_shapes(shape, given.shape)
         if self.lengths is not None:

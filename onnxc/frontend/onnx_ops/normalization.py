@@ -79,8 +79,8 @@ def RMSNormalization(b, X, scale, *, axis=-1, epsilon=1e-5, stash_type=1):
 
 @onnx_op(since=6)
 def InstanceNormalization(b, input, scale, B, *, epsilon=1e-5):
-    if input.rank < 3:
-        raise ops.TypeMismatch(f"{input.type} is no batch of images")
+    if input.rank < 2:
+        raise ops.TypeMismatch(f"{input.type} has no axis of channels")
     length(scale, input.shape[1], "the scale")
     length(B, input.shape[1], "the bias")
     input = _sized(b, input, {1: scale.shape[0]})
@@ -124,8 +124,8 @@ def _grouped(
     dtype: str,
     each_channel: bool,
 ) -> Value:
-    if x.rank < 3:
-        raise ops.TypeMismatch(f"{x.type} is no batch of images")
+    if x.rank < 2:
+        raise ops.TypeMismatch(f"{x.type} has no axis of channels")
     x = _sized(b, x, {1: scale.shape[0]} if each_channel and scale.rank == 1 else {})
     channels = x.shape[1]
     if groups < 1 or (isinstance(channels, int) and channels % groups):

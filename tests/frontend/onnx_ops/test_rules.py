@@ -274,6 +274,8 @@ AGREE = [
     ("DequantizeLinear", 19, [ints(1, 2, 3, 4).reshape(2, 2).astype(np.int8), np.float32([0.5, 0])], {}),
     ("DequantizeLinear", 19, [rng.integers(-128, 127, (2, 3)).astype(np.int8), floats(3), None], {"axis": 1}),
     ("PRelu", 6, [floats(), np.float32([0.25])], {}),
+    ("InstanceNormalization", 6, [floats(2, 3), floats(3), floats(3)], {}),
+    ("GroupNormalization", 21, [floats(2, 6), floats(6), floats(6)], {"num_groups": 2}),
     ("LSTM", 14, [floats(4, 2, 3), floats(1, 20, 3), floats(1, 20, 5), floats(1, 40)], {"hidden_size": 5}),
     (
         "GRU",
@@ -397,6 +399,14 @@ def test_a_vector_is_quantised_by_a_scale_whose_number_only_the_run_knows():
     proto = model("DequantizeLinear", 13, [codes, scale], {})
     proto.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "n"
     np.testing.assert_array_equal(evaluate(proto, [codes, scale])[0], codes * scale)
+
+
+def test_an_attention_mask_of_integers_is_added_as_one_of_floats_is():
+    operands, mask = [floats(1, 2, 3, 4) for _ in range(3)], ints(0, 1, 2).reshape(1, 3)
+    found, expected = (
+        run("Attention", 23, [*operands, m], is_causal=1) for m in (mask, mask.astype(np.float32))
+    )
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_softmax_before_operator_set_13_takes_the_axes_from_its_axis_on_as_one():
