@@ -7,6 +7,7 @@ function in `runtime_c/`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -329,8 +330,28 @@ def same(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.nda
 def numbers_to_strings(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
     """x -> the shortest text of each element, 1 or 0 of a bool. Attributes: codes of both types."""
     (x,) = inputs
-    texts = [str(int(v)) if x.dtype.kind == "b" else str(v) for v in x.flat]
+    if dtypes.from_numpy(x.dtype) in dtypes.FLOATS:
+        texts = [repr(_of_fewest_digits(v)) for v in x.flat]
+    else:
+        texts = [str(int(v)) if x.dtype.kind == "b" else str(v) for v in x.flat]
     return [np.array(texts, object).reshape(x.shape)]
+
+
+def _of_fewest_digits(value: np.generic) -> float:
+    """The number of the fewest digits that reads as the float, of those the nearest."""
+    exact = float(value)
+    if value.dtype.kind == "f":
+        return float(np.format_float_scientific(value))
+    if exact == 0 or not math.isfinite(exact):
+        return exact
+    for places in range(9):
+        digits, exponent = f"{exact:.{places}e}".split("e")
+        # at a power of two, where the number below is nearer, the nearest digits may be too low
+        for away in (0, math.copysign(10.0**-places, exact)):
+            near = float(f"{float(digits) + away:.{places}f}e{exponent}")
+            if value.dtype.type(near) == value:
+                return near
+    return exact
 
 
 def strings_to_numbers(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:

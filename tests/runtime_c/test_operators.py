@@ -540,6 +540,14 @@ def test_powers_of_two_and_of_ten_are_written_with_the_fewest_digits(run, dtype)
     assert list(to_strings(run, -x)) == [shortest(v) for v in -x]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_floats_are_written_as_constants_are(run, dtype):
+    # the negative zero is among them
+    bits = np.arange(1, 1 << 16, 7, dtype=np.uint64) << (8 * dtypes.itemsize(dtype) - 16)
+    x = bits.astype(f"uint{8 * dtypes.itemsize(dtype)}").view(dtypes.numpy_dtype(dtype))
+    same(to_strings(run, x), TWINS["numbers_to_strings"]([x], [])[0])
+
+
 def shortest(value: np.floating) -> str:
     if not np.isfinite(value):
         return str(float(value))
