@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial, wraps
 from pathlib import Path
@@ -28,7 +28,6 @@ from .codegen.lowering.lower import Lowered, lower
 from .codegen.lowering.tuned import Tuned
 from .errors import CompileError, Origin
 from .facts import measured_facts
-from .frontend.external_data import MappedFile
 from .frontend.figures import library_details
 from .frontend.importer import Imported, import_model
 from .frontend.tensors import DTYPE_NAMES
@@ -215,12 +214,11 @@ class Outputs:
             return None
         return os.path.relpath(self.weights.resolve(), self.library.resolve().parent)
 
-    def refuse_overwriting(self, model: Path | None, external: Iterable[MappedFile] = ()) -> None:
-        """Raises CompileError where an output would take the place of what is read or written besides."""
-        taken = {os.path.realpath(file.path): "external data" for file in external}
-        if model is not None and "\0" not in os.fspath(model):
-            taken[os.path.realpath(model)] = "model"
-        for name, path in vars(self).items():
+    def refuse_overwriting(self, read: Mapping[str, str], besides: Besides = ()) -> None:
+        """Raises CompileError where an output would take the place of what is read or written besides. read:
+        what the files are."""
+        taken = {os.path.realpath(path): what for path, what in read.items()}
+        for name, path in (*vars(self).items(), *besides):
             other = path and taken.setdefault(os.path.realpath(path), name)
             if other and other != name:
                 raise CompileError(
@@ -229,6 +227,7 @@ class Outputs:
 
 
 Progress = Callable[[str], None]
+Besides = Sequence[tuple[str, str | os.PathLike]]  # files that a caller writes, too, after what each is
 
 #: What LLVM does, by how much is to be done for the speed of runs.
 LEVELS = {"full": CODE, "fast": QUICK}
@@ -261,16 +260,18 @@ def compile_model(
     jobs: int | None = None,
     progress: Progress | None = None,
     tuned: Tuned | None = None,
+    besides: Besides = (),
 ) -> Report:
     """Compiles a model (path, bytes or ModelProto) to `output`: a .so or, for static linking, a .o or .a.
 
     dump_ir: a folder for the IR text after each stage. jobs: child processes that generate code. progress: is
-    told each stage. tuned: what was seen of kernels, and who is told what they are given. What is written
-    appears whole or not at all. Errors are of the `OnnxcError` family.
+    told each stage. tuned: what was seen of kernels, and who is told what they are given. besides: what the
+    caller writes. What is written appears whole or not at all. Errors are of the `OnnxcError` family.
     """
     report = Report(output=os.fspath(output))
     outputs = Outputs.of(Path(output), options)
-    outputs.refuse_overwriting(Path(model) if isinstance(model, (str, os.PathLike)) else None)
+    if isinstance(model, (str, os.PathLike)) and "\0" not in os.fspath(model):
+        outputs.refuse_overwriting({os.fspath(model): "model"})
     link.output_kind(outputs.library)  # refuses a name that says something else
     targets = find_targets(options.target)
     report.target = ",".join(chosen.name for chosen in targets)
@@ -285,19 +286,24 @@ def compile_model(
         stages("import")
         given = given_operators(options.operators, Path(work), targets[0])
         imported = import_model(model, options, given.operators)
-        outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
+        outputs.refuse_overwriting(_read(imported, options), besides)
         report.initializer_bytes = initializer_bytes(imported)
         again = partial(import_model, model, options, given.operators)
         lowered = _lower_all(imported.graph, again, targets, options, generation, stages, dump, tuned)
         _build(imported, lowered, generation, outputs, stages, report, options, given.code)
-        external = (file.path for file in imported.model.external.opened())
-        read = (imported.model.path, *external, *options.operators)
-        report.sources = [os.path.abspath(path) for path in read if path is not None]
+        report.sources = [os.path.abspath(path) for path in _read(imported, options)]
     stages("")
     report.nodes = sum(1 for _ in walk(lowered[0].graph))
     if options.target == "native" and measured_facts(targets[0].name) is None:
         report.unmeasured = unmeasured(lowered[0].graph, targets[0])
     return report
+
+
+def _read(imported: Imported, options: Options) -> dict[str, str]:
+    """The files that were read, and what they are."""
+    model = {} if imported.model.path is None else {os.fspath(imported.model.path): "model"}
+    external = {file.path: "external data" for file in imported.model.external.opened()}
+    return {**model, **external, **{os.fspath(path): "operators" for path in options.operators}}
 
 
 def _require_known(options: Options) -> None:
@@ -345,10 +351,12 @@ def compile_archive(
     headers: str | os.PathLike | None = None,
     jobs: int | None = None,
     progress: Progress | None = None,
+    besides: Besides = (),
 ) -> list[Report]:
     """Compiles models, given by their names, to one static archive in which they share a runtime.
 
-    headers: the folder of their C headers, NAME.h each. What is written appears whole or not at all."""
+    headers: the folder of their C headers, NAME.h each. besides: what the caller writes. What is written
+    appears whole or not at all."""
     places = [Path(headers) / f"{name}.h" for name in models] if headers is not None else []
     for path in (*places, Path(output)):
         files.check_output(path)
@@ -360,6 +368,7 @@ def compile_archive(
                 f"'{name}' and '{prefixes[symbol_prefix(name)]}' would have the same symbols",
                 remedy="give the models other names",
             )
+    written = [*(("header", place) for place in places), ("archive", output), *besides]
     reports = []
     with (
         tempfile.TemporaryDirectory(prefix="onnxc-") as work,
@@ -371,14 +380,15 @@ def compile_archive(
             folder.mkdir()
             header = temporaries[number] if places else None
             each = options.with_(name=name, header=header)
-            report = compile_model(model, folder / "model.a", each, jobs=jobs, progress=progress)
+            made = folder / "model.a"
+            report = compile_model(model, made, each, jobs=jobs, progress=progress, besides=written)
             if report.weights_file is not None:
                 raise CompileError(
                     f"the weights of '{name}' need a file of their own",
                     remedy="compile it to an archive of its own, with --weights-file",
                 )
             reports.append(replace(report, output=os.fspath(output)))
-            members += link.unarchive(folder / "model.a", folder, machine)
+            members += link.unarchive(made, folder, machine)
         link.archive(members, temporaries[-1], Path(work), machine)
     return reports
 
@@ -437,7 +447,7 @@ def _build(
     report.kernels = sum(map(len, kernels))
     if outputs.weights is None and constant_bytes(plans) > LIBRARY_LIMIT:
         outputs = replace(outputs, weights=Path(f"{outputs.library}.weights"))
-        outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
+        outputs.refuse_overwriting(_read(imported, options))
     decodes = any(getattr(n.op, "symbol", "") == "decode_image" for each in lowered for n in walk(each.graph))
     if decodes:
         images.require(machine)

@@ -19,11 +19,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .codegen.kernel import NEAR
 from .codegen.lowering.tuned import Ratios, Tuned, choice_name, node_name
-from .driver import Progress, Report, compile_model
+from .driver import Besides, Progress, Report, compile_model
 from .errors import CompileError, RunError
 from .facts import kept_path
 from .inputs import expected_inputs, runnable_inputs
@@ -269,6 +269,7 @@ def compile_tuned(
     dump_ir: str | os.PathLike | None = None,
     jobs: int | None = None,
     progress: Progress | None = None,
+    besides: Besides = (),
 ) -> tuple[Report, Tuning]:
     """`compile_model` with what is the fastest on this machine, looked for in about so many seconds after a
     first compilation, on generated inputs. Raises CompileError where the library cannot be run on them."""
@@ -283,7 +284,7 @@ def compile_tuned(
         def build(tuned: Tuned) -> Path:
             path = folder / f"{next(numbers)}.so"
             stage = lambda name: told(f"{name}, to measure")  # noqa: E731
-            compile_model(model, path, plain, jobs=jobs, progress=stage, tuned=tuned)
+            compile_model(model, path, plain, jobs=jobs, progress=stage, tuned=tuned, besides=besides)
             return path
 
         try:
@@ -295,9 +296,8 @@ def compile_tuned(
             raise CompileError(f"it cannot be tuned: {error.reason}", "compile without --tune") from None
     if found.kept:
         keep_ratios(targets[0], compiler, found.tuned.ratios)
-    report = compile_model(
-        model, output, options, dump_ir=dump_ir, jobs=jobs, progress=progress, tuned=found.tuned
-    )
+    how: dict[str, Any] = {"dump_ir": dump_ir, "jobs": jobs, "progress": progress, "besides": besides}
+    report = compile_model(model, output, options, tuned=found.tuned, **how)
     report.tuning = found.as_json()
     return report, found
 

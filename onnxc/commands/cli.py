@@ -193,6 +193,17 @@ class _Table(argparse.Action):
         setattr(options, self.dest, {**getattr(options, self.dest), pair[0]: pair[1]})
 
 
+class _Values(_Table):
+    """Pairs whose values may lie in files, which are kept, too."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(**settings)
+
+    def __call__(self, parser: object, options: argparse.Namespace, pair: Any, *_: object) -> None:
+        super().__call__(parser, options, pair)
+        options.value_files = [*options.value_files, *pair[2:]]
+
+
 class _PrintFolder(argparse.Action):
     """Prints a folder of what the package brings for programs in C and C++."""
 
@@ -506,11 +517,12 @@ def _model_arguments(command: argparse.ArgumentParser, purpose: str) -> None:
     command.add_argument(
         "--value",
         type=_value,
-        action=_Table,
+        action=_Values,
         dest="values",
         metavar="INPUT=V",
         help="make an input a constant: a number, a list as in JSON, or a file .npy",
     )
+    command.set_defaults(value_files=[])
 
 
 def _size_arguments(command: argparse.ArgumentParser, purpose: str) -> None:
@@ -627,13 +639,14 @@ def _state(text: str) -> tuple[str, str]:
     return old, new
 
 
-def _value(text: str) -> tuple[str, object]:
+def _value(text: str) -> tuple[object, ...]:
+    """Name and value, and the file that has it, if any."""
     name, found, value = text.partition("=")
     if found and name and value.endswith(".npy"):
         import numpy as np
 
         try:
-            return name, np.load(value, allow_pickle=False)
+            return name, np.load(value, allow_pickle=False), value
         except (OSError, ValueError) as error:
             raise argparse.ArgumentTypeError(f"'{value}' cannot be read: {error}") from None
     import json

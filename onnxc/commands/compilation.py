@@ -14,12 +14,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CompileError, Origin, shorten
+from ..errors import CompileError, shorten
 from ..options import Options
 from . import console
 from .written import check_written, file_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..tuning import Finding, Tuning
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -91,6 +93,7 @@ def _compile(options: argparse.Namespace) -> int:
             )
         settings = asked.with_(weights=narrowed and narrowed.narrowing)
         others: dict[str, Any] = {"dump_ir": options.dump_ir, "jobs": options.jobs, "progress": progress}
+        others["besides"] = _besides(options)
         tuning = None
         if options.tune is None:
             report = compile_model(options.model, options.output, settings, **others)
@@ -190,7 +193,13 @@ def _compile_archive(options: argparse.Namespace) -> int:
     asked = Options.of({**vars(options), "name": None, "header": None})
     with console.Progress(f"compile {len(models)} models") as progress:
         reports = compile_archive(
-            models, options.output, asked, headers=folder, jobs=options.jobs, progress=progress
+            models,
+            options.output,
+            asked,
+            headers=folder,
+            jobs=options.jobs,
+            progress=progress,
+            besides=_besides(options),
         )
     _write_depfile(options, [path for report in reports for path in report.sources])
     if options.json:
@@ -206,18 +215,19 @@ def _compile_archive(options: argparse.Namespace) -> int:
     return OK
 
 
+def _besides(options: argparse.Namespace) -> list[tuple[str, Path]]:
+    """What is written besides libraries and headers, and what it is."""
+    return [] if options.depfile is None else [("rule", options.depfile)]
+
+
 def _write_depfile(options: argparse.Namespace, sources: Sequence[str]) -> None:
     """A rule for make and ninja: the output is made of the files that were read."""
     if options.depfile is None:
         return
     from ..codegen.library.files import replacing
 
-    given = filter(None, map(file_of, options.calibration))
+    given = (*filter(None, map(file_of, options.calibration)), *options.value_files)
     made_of = dict.fromkeys([*sources, *map(os.path.abspath, given)])
-    if os.path.realpath(options.depfile) in map(os.path.realpath, made_of):  # external data, for one
-        raise CompileError(
-            "the rule would be written over what was read", origin=Origin(str(options.depfile))
-        )
     output, *read = (
         re.sub(r"([ #\\])", r"\\\1", word).replace("$", "$$") for word in (str(options.output), *made_of)
     )

@@ -18,6 +18,7 @@ READ = {
     "operators": "operators",
     "input": "input",
     "calibration": "calibration",
+    "value_files": "value",
 }
 RESULTS = {"output": "output", "header": "header", "weights_file": "weights", "beside": "inputs"}
 ACCOMPANYING = {"depfile": "rule", "trace": "trace", "html": "page"}

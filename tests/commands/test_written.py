@@ -56,8 +56,17 @@ def test_a_rule_does_not_take_the_place_of_external_data(folder, capsys):
     path = external()(folder)
     data = path.parent / "w.bin"
     assert main(["compile", str(path), "-o", "c.so", "--depfile", str(data)]) == 3
-    assert "the rule would be written over what was read" in capsys.readouterr().err
+    assert "the rule would be written over the external data" in capsys.readouterr().err
     assert data.read_bytes() == bytes(8)
+    assert not (folder / "c.so").exists()
+
+
+def test_headers_of_an_archive_do_not_take_the_place_of_external_data(folder, capsys):
+    path = external("c.h", prepare=lambda home: (home / "c.h").write_bytes(bytes(8)))(folder)
+    path = path.rename(path.parent / "c.onnx")
+    assert main(["compile", "a.onnx", str(path), "-o", "b.a", "--header", str(path.parent)]) == 3
+    assert "c.h: the header would be written over the external data" in capsys.readouterr().err
+    assert not (folder / "b.a").exists()
 
 
 def test_a_rule_names_files_of_any_bytes(folder):
@@ -74,6 +83,17 @@ def test_a_rule_names_the_files_of_calibration_and_no_numbers(folder):
         assert main(["compile", "a.onnx", "-o", "a.so", *asked]) == 0
         names = [bytes(folder) + b"/" + name for name in (b"a.onnx", *read)]
         assert (folder / "a.d").read_bytes() == b"a.so: " + b" \\\n  ".join(names) + b"\n"
+
+
+def test_files_of_values_are_in_the_rule_and_stay(folder, capsys):
+    np.save("x.npy", np.ones(2, np.float32))
+    before = contents(folder)
+    asked = ["compile", "a.onnx", "-o", "a.so", "--value", "x=x.npy", "--depfile"]
+    assert main([*asked, "x.npy"]) == 3
+    assert "x.npy: the rule would be written over the value" in capsys.readouterr().err
+    assert contents(folder) == before
+    assert main([*asked, "a.d"]) == 0
+    assert (folder / "a.d").read_text().endswith(f"{folder}/x.npy\n")
 
 
 def test_the_name_of_an_output_is_none_of_an_input(folder):

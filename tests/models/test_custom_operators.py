@@ -105,6 +105,14 @@ def test_operators_in_c_come_as_source_object_archive_or_shared_library(form, tm
     check_everything(onnxc.compile(everything(), tmp_path / "model.so", operators=[file]))
 
 
+def test_a_library_does_not_take_the_place_of_its_operators(tmp_path):
+    file = compiled(SOURCE, tmp_path, "-c")
+    before = file.read_bytes()
+    with pytest.raises(onnxc.CompileError, match="the library would be written over the operators"):
+        onnxc.compile(everything(), file, operators=[file])
+    assert file.read_bytes() == before
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_c_program_runs_a_model_with_operators_of_its_own(shared, tmp_path):
