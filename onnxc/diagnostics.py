@@ -10,7 +10,7 @@ from .record import Record
 
 
 class Diagnostic(Record):
-    """One problem of a model. `kind` is "invalid", "unsupported" or "limit"."""
+    """One problem of a model. `kind` is "invalid", "unsupported", "limit" or "external data"."""
 
     reason: str
     kind: str = "invalid"

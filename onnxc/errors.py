@@ -114,7 +114,9 @@ class ModelError(OnnxcError):
 
 
 class ExternalDataError(ModelError):
-    """A file that the model keeps tensors in is not there, or not where it may be."""
+    """A file that the model keeps tensors in is not there, not where it may be, or does not hold them."""
+
+    kind = "external data"
 
 
 class UnsupportedError(OnnxcError):

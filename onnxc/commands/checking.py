@@ -17,6 +17,7 @@ from ..options import DEFAULTS, Options
 ADVICE = {
     "invalid": "correct the model or export it again",
     "unsupported": "export the model without it, in terms of other operators",
+    "external data": "copy the model again, with all files beside it",
     "limit": "make the model or the sizes given smaller",
 }
 

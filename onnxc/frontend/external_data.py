@@ -20,7 +20,7 @@ from pathlib import Path
 
 import onnx
 
-from ..errors import ModelError, quote
+from ..errors import ExternalDataError, ModelError, quote
 from ..records import dataclass
 
 MAPPED_FILES = 256  # each mapping keeps a descriptor open; files beyond are read into memory
@@ -43,11 +43,11 @@ def read_reference(entries: Iterable[onnx.StringStringEntryProto]) -> Reference:
     fields: dict[str, str] = {}
     for entry in entries:
         if entry.key in fields:
-            raise ModelError(f"external data has the key {quote(entry.key)} twice")
+            raise ExternalDataError(f"external data has the key {quote(entry.key)} twice")
         fields[entry.key] = entry.value
     location = fields.get("location", "")
     if not location:
-        raise ModelError("external data has no location")
+        raise ExternalDataError("external data has no location")
     length = _number(fields["length"], "length") if "length" in fields else None
     return Reference(
         location, _number(fields.get("offset", "0"), "offset"), length, fields.get("checksum", "").lower()
@@ -56,7 +56,7 @@ def read_reference(entries: Iterable[onnx.StringStringEntryProto]) -> Reference:
 
 def _number(text: str, key: str) -> int:
     if not re.fullmatch("[0-9]{1,19}", text):
-        raise ModelError(f"external data has the {key} {quote(text)}, not a number of bytes")
+        raise ExternalDataError(f"external data has the {key} {quote(text)}, not a number of bytes")
     return int(text)
 
 
@@ -138,23 +138,23 @@ class ExternalFiles:
         return cls(tuple(dict.fromkeys(roots)), refuse_hard_links)
 
     def bytes_of(self, reference: Reference, needed: int) -> memoryview:
-        """The `needed` bytes that `reference` points to; ModelError if it does not hold them."""
+        """The `needed` bytes that `reference` points to; ExternalDataError if it does not hold them."""
         file = self.open(reference.location)
         name, size = quote(reference.location), len(file.data)
         if reference.length is not None and reference.length != needed:
-            raise ModelError(
+            raise ExternalDataError(
                 f"external data in {name} has the length {reference.length}, but the "
                 f"tensor's shape and type need {needed} bytes"
             )
         if needed > size or reference.offset > size - needed:
-            raise ModelError(
+            raise ExternalDataError(
                 f"external data in {name} at offset {reference.offset} with {needed} "
                 f"bytes runs past the end of the file, which has {size} bytes"
             )
         if reference.checksum:
             file.sha1 = file.sha1 or hashlib.sha1(file.data, usedforsecurity=False).hexdigest()
             if file.sha1 != reference.checksum:
-                raise ModelError(
+                raise ExternalDataError(
                     f"external data in {name} has the SHA-1 checksum {file.sha1}, not "
                     f"{quote(reference.checksum)} as the model says"
                 )
@@ -181,14 +181,14 @@ class ExternalFiles:
         """The root that holds `location`, and the link-free path below it."""
         name = quote(location)
         if not self.roots:
-            raise ModelError(
+            raise ExternalDataError(
                 f"the model has external data in {name} but was not given as a path; give the folder too"
             )
         parts = location.split("/")
         if "\0" in location:
-            raise ModelError(f"the location {name} of external data has a NUL character")
+            raise ExternalDataError(f"the location {name} of external data has a NUL character")
         if location.startswith("/") or os.path.isabs(location) or ".." in parts:
-            raise ModelError(f"the location {name} of external data is not below the model's folder")
+            raise ExternalDataError(f"the location {name} of external data is not below the model's folder")
         for root in self.roots:
             candidate = os.path.join(root, *parts)
             if not os.path.lexists(candidate):
@@ -200,7 +200,9 @@ class ExternalFiles:
             for allowed in self.roots:
                 if real.is_relative_to(allowed):
                     return allowed, real.relative_to(allowed).parts
-            raise ModelError(f"the location {name} of external data is a link that leaves the model's folder")
+            raise ExternalDataError(
+                f"the location {name} of external data is a link that leaves the model's folder"
+            )
         raise _cannot_open(location, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
 
     def _open(self, root: Path, parts: tuple[str, ...], path: str, name: str) -> MappedFile:
@@ -210,7 +212,7 @@ class ExternalFiles:
             status = os.fstat(descriptor)
             require_regular(status, what)
             if self.refuse_hard_links and status.st_nlink > 1:
-                raise ModelError(f"{what} has other hard links, which this setting refuses")
+                raise ExternalDataError(f"{what} has other hard links, which this setting refuses")
             in_memory = status.st_size < SMALL_FILE or len(self._resolved) >= MAPPED_FILES
             data = map_descriptor(descriptor, status.st_size, in_memory)
             return MappedFile(path, data, file_stamp(status))
@@ -218,8 +220,10 @@ class ExternalFiles:
             os.close(descriptor)
 
 
-def _cannot_open(location: str, error: OSError) -> ModelError:
-    return ModelError(f"external data file {quote(location)} cannot be opened: {error.strerror or error}")
+def _cannot_open(location: str, error: OSError) -> ExternalDataError:
+    return ExternalDataError(
+        f"external data file {quote(location)} cannot be opened: {error.strerror or error}"
+    )
 
 
 def _open_below(root: Path, parts: tuple[str, ...], what: str) -> int:

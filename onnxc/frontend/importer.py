@@ -492,8 +492,14 @@ class Importer:
             return type_
         if not isinstance(type_, TensorType):
             raise ModelError("only a tensor can be given a shape")
-        if tensor_of(information.type).HasField("shape") and len(shape) != type_.rank:
+        tensor = tensor_of(information.type)
+        if tensor.HasField("shape") and len(shape) != type_.rank:
             raise ModelError(f"the shape given has {len(shape)} axes where the model has {type_.rank}")
+        for size, dim in zip(shape, tensor.shape.dim):
+            known = self.options.dims.get(dim.dim_param)
+            if known is not None and size not in (None, known):
+                name = quote(dim.dim_param)
+                raise ModelError(f"the shape given has {size} for the dimension {name}, which is {known}")
         declared = type_.shape or self._shape(
             information.name, [onnx.TensorShapeProto.Dimension()] * len(shape)
         )
@@ -653,6 +659,7 @@ def import_model(source: Any, options: Options = DEFAULTS, operators: Operators 
     if found:
         raise ModelErrors(found, model.name)
     inlined = functions.inline_functions(model.proto)
+    options = options.with_(dims={**_dims_of_shapes(model, options.shapes), **options.dims})
     names = [o.name for o in inlined.graph.output]
     importer = Importer(model, inlined, options, known)
     try:
@@ -668,6 +675,16 @@ def import_model(source: Any, options: Options = DEFAULTS, operators: Operators 
     except Refused:
         raise ModelErrors(importer.diagnostics, model.name) from None
     return Imported(with_states(graph, names, options.states), importer.dim_names, model)
+
+
+def _dims_of_shapes(model: ModelFile, shapes: Mapping[str, Sequence[int | None]]) -> dict[str, int]:
+    """The sizes of named dimensions that whole shapes of inputs tell, the first's where they differ."""
+    found: dict[str, int] = {}
+    for port in model.proto.graph.input:
+        for size, dim in zip(shapes.get(port.name, ()), tensor_of(port.type).shape.dim):
+            if size is not None and any(c.isalnum() for c in dim.dim_param):
+                found.setdefault(dim.dim_param, size)
+    return found
 
 
 def _known_values(

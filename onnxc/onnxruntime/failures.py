@@ -123,7 +123,7 @@ def _kind(error: OnnxcError, source: object) -> type[Exception]:
         return NotImplemented if error.status == _UNSUPPORTED else Fail
     if isinstance(error, ModelErrors):
         kinds = {problem.kind for problem in error.diagnostics}
-        return NotImplemented if kinds == {"unsupported"} else InvalidGraph
+        return {"unsupported": NotImplemented, "external data": Fail}.get("".join(kinds), InvalidGraph)
     if isinstance(error, ModelError) and not isinstance(error, ExternalDataError):
         return InvalidProtobuf
     return NotImplemented if isinstance(error, UnsupportedError) else Fail

@@ -66,6 +66,14 @@ def test_a_values_size_is_that_of_other_inputs():
     assert [tuple(value.type.shape) for value in graph.inputs] == [(3,), ()]
 
 
+def test_a_shapes_sizes_are_those_of_other_inputs_that_name_them():
+    graph = import_model(choosing(), Options(shapes={"s": (3,)})).graph
+    assert [tuple(value.type.shape) for value in graph.inputs] == [(3,), (), (3,)]
+    for other in (Options(shapes={"x": (2,), "s": (3,)}), Options(shapes={"s": (3,)}, dims={"n": 2})):
+        with pytest.raises(ModelErrors, match="the shape given has 3 for the dimension 'n', which is 2"):
+            import_model(choosing(), other)
+
+
 @pytest.mark.parametrize(
     "values, words",
     [
