@@ -20,6 +20,7 @@ from .ir.dtypes import is_float
 from .options import Options
 from .passes.narrow_weights import Layer, Narrowing
 from .records import dataclass
+from .target import find_targets, runs_here
 
 if TYPE_CHECKING:
     from .loading.loader import Model
@@ -77,6 +78,8 @@ def choose_layers(
 
     found: list[Layer] = []
     format = str(options.weights)
+    here = any(map(runs_here, find_targets(options.target)))
+    options = options if here else options.with_(target="native")  # layers are the same for all
     with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
         number = count()
 

@@ -34,7 +34,7 @@ from .loading.making import compiler_hash
 from .loading.timing import matched
 from .loading.turns import Turns
 from .records import dataclass
-from .target import Target, find_targets
+from .target import Target, find_targets, runs_here
 
 if TYPE_CHECKING:
     from .codegen.lowering.lower import Lowered
@@ -276,6 +276,8 @@ def compile_tuned(
     targets = find_targets(options.target)
     if len(targets) > 1:
         raise CompileError("a library for several targets cannot be tuned", "tune one for each")
+    if not runs_here(targets[0]):
+        raise CompileError(f"this machine runs no code for {targets[0].name}", "tune on one that does")
     compiler, told = compiler_hash(), progress or (lambda stage: None)
     with tempfile.TemporaryDirectory(prefix="onnxc-tune-") as work:
         folder, plain = Path(work), options.with_(header=None, weights_file=None, soname=None)

@@ -759,10 +759,18 @@ def _open(path: str, checked: bool) -> tuple[_File, ctypes.CDLL]:
         name = _fresh_name(folder, base)
         return file, ctypes.CDLL(name)
     except OSError as error:
-        raise LoadError(
-            f"cannot be loaded: {str(error).replace(name, os.path.basename(path))}",
-            origin=Origin(file=os.fspath(path)),
-        ) from None
+        reason = str(error).replace(name, os.path.basename(path))
+        if _is_foreign(file.number):
+            reason = "it is for another kind of processor than this machine has"
+        raise LoadError(f"cannot be loaded: {reason}", origin=Origin(file=os.fspath(path))) from None
+
+
+def _is_foreign(number: int) -> bool:
+    """Whether an open library is known to be for machines of another kind than the one that runs this."""
+    heads = [os.pread(number, 20, 0)]
+    with contextlib.suppress(OSError), open("/proc/self/exe", "rb") as program:
+        heads.append(program.read(20))
+    return all(head.startswith(b"\x7fELF") for head in heads) and len({head[18:] for head in heads}) > 1
 
 
 _loads = itertools.count(1)

@@ -11,10 +11,13 @@ import onnxc
 from onnxc.commands.cli import main
 from onnxc.narrowing import lost
 from onnxc.passes.round_rows import MULTIPLIED
-from onnxc.target import find_target
+from onnxc.target import TARGETS, find_target, runs_here
 
 MODEL = """g (float[n, 64] x) => (float[n, 80] y)
     { h = MatMul (x, a)  r = Relu (h)  y = MatMul (r, b) }"""
+
+ALIKE = [name for name, target in TARGETS.items() if target.triple == find_target().triple]
+ELSEWHERE = next((name for name in ALIKE if not runs_here(TARGETS[name])), None)
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +127,16 @@ def test_generated_inputs_are_those_that_the_graph_expects_of_the_sizes_compiled
     assert main(command) == 0
     told = capsys.readouterr().out
     assert f"of i int64[{3 if sizes else 1}] (generated)" in told and "in 2 layers" in told
+
+
+@pytest.mark.skipif(ELSEWHERE is None, reason="this machine runs code for every target")
+def test_weights_are_narrowed_for_processors_that_are_elsewhere(files, capsys):
+    arguments = "--weights", "int8", "--weights-error", "1", "--target", str(ELSEWHERE)
+    assert narrowed(files, capsys, *arguments)["narrowed"]["layers"] == 2
+    with pytest.raises(onnxc.LoadError, match="this one lacks"):
+        onnxc.load(files / "m.so")
+    assert main(["compile", str(files / "m.onnx"), "-o", str(files / "n.so"), "--tune", "1", *arguments]) == 3
+    assert f"this machine runs no code for {ELSEWHERE}" in capsys.readouterr().err
 
 
 def test_calibration_that_is_not_there_is_one_sentence(files, capsys):

@@ -131,6 +131,15 @@ def test_another_interface_version_is_refused_with_both_versions(affine_path, tm
     refused(other, f"version 7.{trailer.ABI_MINOR}", "loads version 1", "compile the model again")
 
 
+def test_a_library_for_another_kind_of_processor_is_told_so(affine_path, tmp_path):
+    other = tmp_path / "other.so"
+    whole = bytearray(affine_path.read_bytes()[: -trailer.LAYOUT.size])
+    struct.pack_into("<H", whole, 18, 2)  # SPARC
+    other.write_bytes(whole)
+    trailer.append_trailer(other)
+    refused(other, "cannot be loaded: it is for another kind of processor than this machine has")
+
+
 def needing(*features: str):
     """The affine model for a processor with these features."""
     return replace(AFFINE, lowered=(replace(AFFINE.lowered[0], features=features),))
