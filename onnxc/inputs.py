@@ -219,13 +219,17 @@ def read_inputs(arguments: Sequence[str] | Mapping[str, Any], ports: Sequence[Po
     found: dict[str, np.ndarray] = {}
     for arrays in [arguments] if isinstance(arguments, Mapping) else _read(arguments, names):
         for key, array in arrays.items():
-            if key not in names:
-                known = ", ".join(map(quote, names)) or "none"
-                raise RunError(f"the model has no input {quote(key)}; it has {known}")
+            _require_known(key, names)
             if key in found:
                 raise RunError(f"the input {quote(key)} is given twice")
             found[key] = np.asarray(array)
     return found
+
+
+def _require_known(name: str, names: Sequence[str]) -> None:
+    if name not in names:
+        known = ", ".join(map(quote, names)) or "none"
+        raise RunError(f"the model has no input {quote(name)}; it has {known}")
 
 
 def _numbers(arguments: Sequence[str], ports: Sequence[Port]) -> dict[str, tuple[str, np.ndarray]]:
@@ -261,6 +265,8 @@ def _number(text: str) -> int | float:
 def _read(arguments: Sequence[str], names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
     for argument in arguments:
         name, path = _split(argument, names)
+        if name is not None:
+            _require_known(name, names)
         yield {name: _load_array(path)} if name is not None else _load_archive(argument)
 
 

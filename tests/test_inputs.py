@@ -169,6 +169,7 @@ def test_an_input_name_may_have_an_equals_sign(tmp_path, array):
     ("argument", "words"),
     [
         ("z={folder}/a.npy", "no input 'z'; it has 'x', 'y'"),
+        ("z=2", "no input 'z'; it has 'x', 'y'"),
         ("x={folder}/gone.npy", "gone.npy: no such file"),
         ("{folder}/gone.npz", "gone.npz: no such file"),
         ("x={folder}", "not a regular file"),
