@@ -117,7 +117,7 @@ def _about_text(value: object) -> str:
 def run_command(options: argparse.Namespace) -> int:
     from ..inputs import save_outputs
 
-    check_written(options)
+    check_written(options, "output")
     model = load(library_of(options.file, options), options.threads)
     inputs = inputs_of(model, options)
     names = [port.name for port in model.outputs]

@@ -33,9 +33,9 @@ class _Ended(BaseException):
 
 
 @contextlib.contextmanager
-def _ending_clean() -> Iterator[None]:
+def ending_clean() -> Iterator[None]:
     """Lets a request to end take away what is unfinished, as an interruption does, before it ends the
-    process. Commands that run models leave it to the system: a run does not look for requests."""
+    process. Commands that run models in it leave it to the system: a run does not look for requests."""
     asked: list[int] = []
 
     def end(number: int, frame: object) -> None:
@@ -57,7 +57,7 @@ def _ending_clean() -> Iterator[None]:
 
 
 def compile_command(options: argparse.Namespace) -> int:
-    with _ending_clean():
+    with ending_clean():
         return _compile(options)
 
 

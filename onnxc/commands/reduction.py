@@ -14,6 +14,7 @@ import os
 import re
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures import TimeoutError as Late
@@ -23,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from ..codegen.library.files import replacing
 from ..diagnostics import ModelErrors
 from ..errors import LimitError, OnnxcError, Origin, RunError, one_line, shorten
 from ..options import Options
@@ -30,9 +32,11 @@ from ..record import Record
 from . import console
 from .actions import OK, compile_options, default_reference
 from .comparison import compare, reference
+from .compilation import ending_clean
 from .written import check_written
 
 PROTOBUF_LIMIT = 1 << 31  # bytes of a message
+GRACE = 1.0  # seconds that a process has to take away what it began
 
 
 class Fault(Record):
@@ -67,11 +71,12 @@ class Trial(Record):
 
 def reduce_command(options: argparse.Namespace) -> int:
     options.beside = inputs = options.output.with_suffix(".npz")
-    check_written(options)
+    check_written(options, "output", "beside")
     proto = load_model(options.model)
     how = compile_options(options)
     values = values_of(proto, options)
     with (
+        ending_clean(),
         console.Progress(f"reduce {shorten(options.model.name)}") as progress,
         Bench(options.seconds) as bench,
     ):
@@ -90,11 +95,13 @@ def reduce_command(options: argparse.Namespace) -> int:
             )
         kept = minimal(range(len(proto.graph.node)), lambda nodes: wanted.same(fault(nodes)))
         piece, found = pieces.of(kept), fault(kept) or wanted
-    options.output.write_bytes(piece.SerializeToString())
     feeds = pieces.trial(piece, how, options).feeds
     arrays = {name: value for name, value in feeds.items() if isinstance(value, np.ndarray)}
-    if arrays:
-        np.savez(inputs, **arrays)  # type: ignore[arg-type]  # none is called allow_pickle
+    with replacing(*([inputs] if arrays else []), options.output) as temporaries:
+        temporaries[-1].write_bytes(piece.SerializeToString())
+        if arrays:
+            with temporaries[0].open("wb") as file:
+                np.savez(file, **arrays)  # type: ignore[arg-type]  # none is called allow_pickle
     before, after = len(proto.graph.node), len(piece.graph.node)
     operators = [node.op_type for node in piece.graph.node]
     if options.json:
@@ -304,24 +311,44 @@ def try_piece(content: bytes, trial: Trial) -> Fault | None:
     return None
 
 
+def _begin(folder: str) -> None:
+    """What a process that tries pieces does first. It leaves files in the folder alone, and ends with the
+    process that started it."""
+    tempfile.tempdir = folder
+    starter = multiprocessing.parent_process()
+    assert starter is not None
+    threading.Thread(target=lambda: (starter.join(), os._exit(1)), daemon=True).start()
+
+
+def _attempted(attempt: Callable[[bytes, Any], Fault | None], content: bytes, trial: Any) -> Fault | None:
+    """What the attempt finds. Who asks the process to end has what it began taken away."""
+    with ending_clean():
+        return attempt(content, trial)
+
+
 class Bench:
-    """Where pieces are tried: another process, a new one after each that ended or hung."""
+    """Where pieces are tried: another process, a new one after each that ended or hung. Their temporary files
+    are in a folder of the bench."""
 
     def __init__(self, seconds: float, attempt: Callable[[bytes, Any], Fault | None] = try_piece):
         self.seconds, self.attempt = seconds, attempt
         self.pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Bench:
+        self.folder = tempfile.TemporaryDirectory(prefix="onnxc-reduce-", ignore_cleanup_errors=True)
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._end()
+        self.folder.cleanup()
 
     def fault(self, piece: Any, trial: Any) -> Fault | None:
         if self.pool is None:
-            self.pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+            context = multiprocessing.get_context("spawn")
+            self.pool = ProcessPoolExecutor(1, context, _begin, (self.folder.name,))
         try:
-            return self.pool.submit(self.attempt, piece.SerializeToString(), trial).result(self.seconds)
+            tried = self.pool.submit(_attempted, self.attempt, piece.SerializeToString(), trial)
+            return tried.result(self.seconds)
         except BrokenProcessPool:
             self._end()
             return Fault("crashes")
@@ -333,5 +360,7 @@ class Bench:
         pool, self.pool = self.pool, None
         if pool is not None:
             for process in list(pool._processes.values()):
+                process.terminate()
+                process.join(GRACE)
                 process.kill()
             pool.shutdown(wait=True)

@@ -24,8 +24,9 @@ RESULTS = {"output": "output", "header": "header", "weights_file": "weights", "b
 ACCOMPANYING = {"depfile": "rule", "trace": "trace", "html": "page"}
 
 
-def check_written(options: argparse.Namespace) -> None:
-    """Raises CompileError where a file would be written over another, or one beside the result nowhere."""
+def check_written(options: argparse.Namespace, *results: str) -> None:
+    """Raises CompileError where a file would be written over another; or nowhere, if it is beside the result,
+    or one of these results, which nothing else looks at before they are there."""
     read = ((path, what) for name, what in READ.items() for path in _paths(options, name))
     taken = {os.path.realpath(file_of(path) or path): what for path, what in read}
     for name, what in (RESULTS | ACCOMPANYING).items():
@@ -34,7 +35,7 @@ def check_written(options: argparse.Namespace) -> None:
             if other is not None:
                 raise CompileError(f"the {what} would be written over the {other}", origin=Origin(path))
             taken[place] = what
-    for name in ACCOMPANYING:
+    for name in (*ACCOMPANYING, *results):
         if getattr(options, name, None) is not None:
             check_output(getattr(options, name))
 

@@ -32,15 +32,25 @@ def models(tmp_path):
     return tmp_path
 
 
+@pytest.mark.parametrize("command", ["compile", "reduce --against reference"])
 @pytest.mark.parametrize("request_", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_who_is_asked_to_end_leaves_neither_files_nor_children(models, request_):
+def test_who_is_asked_to_end_leaves_neither_files_nor_children(models, command, request_):
     compiler, here, temporary = models / "cc", models / "here", models / "temporary"
     here.mkdir()
     temporary.mkdir()
     compiler.write_text(f'#!/bin/sh\necho $$ > "{models}/pid"\nexec sleep 300\n')
     compiler.chmod(0o755)
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "onnxc", "compile", models / "twice.onnx", "-o", here / "twice.so"],
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "onnxc",
+            *command.split(),
+            models / "twice.onnx",
+            "-o",
+            here / "twice.so",
+        ],
         env={
             **os.environ,
             "CC": str(compiler),

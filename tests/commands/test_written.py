@@ -39,6 +39,8 @@ def contents(folder):
         ("run a.onnx --input x=in.npz -o in.npz", "in.npz: the output would be written over the input"),
         ("reduce a.onnx -o a.onnx", "a.onnx: the output would be written over the model"),
         ("reduce a.onnx -o in.onnx --input in.npz", "in.npz: the inputs would be written over the input"),
+        ("run a.onnx -o no/y.npz", "no/y.npz: its folder"),
+        ("reduce a.onnx -o no/b.onnx", "no/b.onnx: its folder"),
         ("profile a.onnx --trace a.onnx", "a.onnx: the trace would be written over the model"),
         ("profile a.onnx --html t --trace t", "t: the page would be written over the trace"),
         ("profile a.onnx --html no/t.html", "no/t.html: its folder"),
