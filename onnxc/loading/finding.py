@@ -97,20 +97,24 @@ def places() -> list[str]:
 
 
 def read(kind: str, key: str, told: Callable[[str], str], folder: str = "") -> Found | None:
-    """The entry of that key, if it was written by this compiler on such a machine, its library is there, the
-    weights that may lie beside it too, and of every file `told` says what it said then."""
+    """The entry of that key, if it was written by this compiler on such a machine, its library is there and
+    as it was, the weights that may lie beside it too, and of every file `told` says what it said then."""
     for place in places():
         try:
             entry = _read(f"{place}/{_name(kind, key)}")
-            found, around, library, size, description, files = marshal.loads(entry)
+            known, around, library, (size, time_ns), description, files = marshal.loads(entry)
             path = os.path.join(place, library)
             status = os.stat(path)
-            same = (found, around, size) == (key, surroundings(), status.st_size)
+            same = (known, around, size) == (key, surroundings(), status.st_size)
             if weights := description.get("weights_file"):
                 os.stat(os.path.join(os.path.dirname(path), weights))
-            if same and all(told(os.path.join(folder, name)) == then for name, then in files):
-                _use(path, status)
-                return Found(path, description, files)
+            if not same or any(told(os.path.join(folder, name)) != then for name, then in files):
+                continue
+            found, touched = Found(path, description, files), status.st_mtime_ns != time_ns
+            if touched and not _is_intact(path):
+                continue
+            _use(kind, key, found, status, touched)
+            return found
         except (OSError, ValueError, EOFError, TypeError):  # gone, or cut off
             continue
     return None
@@ -131,13 +135,14 @@ def write(kind: str, key: str, found: Found) -> None:
 
     from ..cache import temporary_name
 
-    size = os.stat(found.path).st_size
+    status = os.stat(found.path)
     for folder in dict.fromkeys((os.path.dirname(found.path), *places())):
         library = os.path.relpath(found.path, folder)
         place = Path(folder) / _name(kind, key)
         temporary = temporary_name(place)
         try:
-            content: Any = (key, surroundings(), library, size, found.description, found.files)
+            told = status.st_size, status.st_mtime_ns
+            content: Any = (key, surroundings(), library, told, found.description, found.files)
             temporary.write_bytes(marshal.dumps(content))
             os.replace(temporary, place)
             return
@@ -145,11 +150,28 @@ def write(kind: str, key: str, found: Found) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _use(library: str, status: os.stat_result) -> None:
-    """Writes down that a library is used, for what the cache gives up first."""
-    if time.time() - status.st_mtime > USED_AGAIN:
-        with suppress(OSError):  # of a cache that can only be read
-            os.utime(library)
+def _is_intact(library: str) -> bool:
+    """Whether a file is what was compiled, by its hash."""
+    from .trailer import check_trailer
+
+    number = os.open(library, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        check_trailer(number, library)
+        return True
+    except LoadError:
+        return False
+    finally:
+        os.close(number)
+
+
+def _use(kind: str, key: str, found: Found, status: os.stat_result, touched: bool) -> None:
+    """Writes down that a library is used, for what the cache gives up first: as the time of its file, and in
+    the entry, so that whatever else changes the file is seen. touched: something did."""
+    with suppress(OSError):  # of a cache that can only be read
+        if again := time.time() - status.st_mtime > USED_AGAIN:
+            os.utime(found.path)
+        if again or touched:
+            write(kind, key, found)
 
 
 def _name(kind: str, key: str) -> str:

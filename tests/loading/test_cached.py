@@ -115,6 +115,16 @@ def test_a_library_that_was_written_over_is_made_anew(path):
     changed = whole[:200] + bytes(16) + whole[216:]
     first.write_bytes(changed)
     assert cached_library(path) == first and run(first) == [0, 2]
+    first.write_bytes(changed)
+    assert onnxc.InferenceSession(path).run(None, {"x": X})[0].tolist() == run(first) == [0, 2]
+
+
+def test_a_library_whose_time_alone_is_another_is_not_made_anew(path, monkeypatch):
+    os.utime(cached_library(path), (1, 1))
+    monkeypatch.setattr(cached, "_content", None)
+    for _ in range(2):
+        onnxc.InferenceSession(path)
+        monkeypatch.setattr(finding, "_is_intact", None)  # which is seen once
 
 
 #: What a program that opens and runs a model imports beside numpy and what numpy imports.
