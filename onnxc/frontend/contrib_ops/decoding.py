@@ -389,6 +389,8 @@ def SparseAttention(
     """GroupQueryAttention over a cache with room, in which a query sees some blocks of places before it,
     those that one of several layouts, for heads in turn, lists for its own block (compressed sparse
     rows)."""
+    if sparse_block_size < 1:
+        raise ops.TypeMismatch(f"blocks of {sparse_block_size} places")
     q, k, v = _operands(b, query, key, value, num_heads, kv_num_heads)
     batch, _, queries, _ = q.shape
     total = b.dimension(b.reshape(total_sequence_length, ()), 0, "total")
@@ -448,6 +450,8 @@ def _of_layouts(
     bias = b.transpose(b.map(seen, lambda s: expr.where(s, 0, lowest)), (1, 0, 2, 3))
     if layouts == 1:
         return bias
+    if isinstance(layouts, int) and heads % layouts:
+        raise ops.TypeMismatch(f"{heads} heads do not share {layouts} layouts")
     turns = dims.floor_divide(heads, layouts)
     whole = b.broadcast(insert_axes(b, bias, [1]), (batch, turns, layouts, queries, keys))
     return b.reshape(whole, (batch, heads, queries, keys))

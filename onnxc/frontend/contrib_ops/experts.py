@@ -8,16 +8,19 @@ token is routed to are computed, each with its rows together.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Annotated
 
 from ...errors import UnsupportedError
 from ...ir import dims, expr, ops
 from ...ir.builder import Builder
+from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
 from ...records import dataclass
 from ..onnx_ops.activations import tanh_gelu
-from ..onnx_ops.common import generate, insert_axes, one_of, widened
+from ..onnx_ops.common import agreed, generate, insert_axes, one_of, widened
 from ..onnx_ops.rules import Types
 from .low_bit import fields, widened_blocks
 from .schema import HALVES, T, contrib_op
@@ -32,15 +35,19 @@ _ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class _Routing:
-    """Of each token the experts (int64) and how much each of them weighs (float32): both [tokens, count]."""
+    """Of each token the experts (int64) and how much each of them weighs (float32): both [tokens, count].
+    `of`: how many experts there are."""
 
     experts: Value
     weights: Value
+    of: Dimension
 
 
 def _routing(b: Builder, logits: Value, count: int, normalized: bool) -> _Routing:
     """The experts with a token's `count` greatest logits, and of the softmax of all logits theirs; those of a
     token sum to 1 if `normalized`."""
+    if logits.rank != 2:
+        raise ops.TypeMismatch(f"the routing {logits.type} is not one of tokens to experts")
     logits = widened(b, logits)
     greatest, experts = _greatest(b, logits, count)
     top = b.reduce("max", greatest, [1], True)
@@ -48,7 +55,7 @@ def _routing(b: Builder, logits: Value, count: int, normalized: bool) -> _Routin
     total = b.reduce("sum", powers, [1], True)
     if not normalized:
         total = b.reduce("sum", b.map(logits, top, lambda x, t: expr.exp(x - t)), [1], True)
-    return _Routing(experts, b.map(powers, total, lambda p, t: p / t))
+    return _Routing(experts, b.map(powers, total, lambda p, t: p / t), logits.shape[1])
 
 
 def _greatest(b: Builder, scores: Value, count: int) -> tuple[Value, ...]:
@@ -70,9 +77,9 @@ def _members(b: Builder, scores: Value, count: int) -> Value:
 
 @dataclass(frozen=True)
 class _Activation:
-    """What is between the two products of an expert. swiglu takes two columns for each of its results:
-    `fused` 1 side by side, 2 in halves. `after`: the limit is of the activated gate, not of what it is made
-    of."""
+    """What is between the two products of an expert. swiglu and geglu take two columns for each of their
+    results: `fused` 1 side by side, 2 in halves. `after`: the limit is of the activated gate, not of what it
+    is made of."""
 
     name: str
     alpha: float
@@ -83,8 +90,9 @@ class _Activation:
 
     def applied(self, b: Builder, x: Value, other: Value | None) -> Value:
         """[rows, inner] of the first product and, where there is one, the third."""
-        one_of(self.name, (*_ACTIVATIONS, "swiglu"), "activation_type")
-        if self.name != "swiglu":
+        one_of(self.name, (*_ACTIVATIONS, "swiglu", "geglu"), "activation_type")
+        one_of(self.fused, (0, 1, 2), "swiglu_fusion")
+        if self.name in _ACTIVATIONS:
             y = b.map(x, _ACTIVATIONS[self.name])
             return y if other is None else b.map(y, other, lambda e, o: e * o)
         if self.fused:
@@ -93,10 +101,12 @@ class _Activation:
             axis = 2 if self.fused == 1 else 1
             x, other = (b.reshape(b.take(parts, axis, n, 1), (rows, half)) for n in range(2))
         if other is None:
-            raise ops.TypeMismatch("swiglu needs a third product, or two in the first")
+            raise ops.TypeMismatch(f"{self.name} needs a third product, or two in the first")
         return b.map(x, other, self._gated)
 
     def _gated(self, gate: Expr, linear: Expr) -> Expr:
+        if self.name == "geglu":
+            return tanh_gelu(gate) * linear
         if self.limit is not None:
             gate = gate if self.after else gate.minimum(self.limit)
             linear = linear.clip(-self.limit, self.limit)
@@ -122,8 +132,15 @@ def _mixed(
     """sum over a token's experts of weight * second(activation(first(token))), in the shape of the input."""
     x = widened(b, input)
     tokens = b.reshape(x, (dims.product(x.shape[:-1]), x.shape[-1]))
-    count, each = routing.experts.shape
-    experts, order = b.emit(ops.Sort(0), b.reshape(routing.experts, (count * each,)))
+    width = tokens.shape[1]
+    first, second = _by_rows(b, first, 2, width), _by_rows(b, second, 1, width)
+    layers = [first, second]
+    if third is not None:
+        third = _by_rows(b, third, 2, width)
+        layers.append(third)
+    chosen = agreed(b, routing.experts, _sizes(layers, routing.of), "a weight or bias of the experts")
+    count, each = chosen.shape
+    experts, order = b.emit(ops.Sort(0), b.reshape(chosen, (count * each,)))
     rows = b.emit(ops.Gather("axis"), tokens, b.map(order, lambda n: n / each))[0]
     gated = None if third is None else _product(b, rows, experts, third)
     inner = activation.applied(b, _product(b, rows, experts, first), gated)
@@ -132,6 +149,27 @@ def _mixed(
     parts = b.reshape(results, (count, each, results.shape[1]))
     y = b.contract("te", "teh", "th", routing.weights, parts)
     return b.cast(b.reshape(y, input.shape), input.dtype)
+
+
+def _by_rows(b: Builder, layer: _Layer, axis: int, width: Dimension) -> _Layer:
+    """A layer, which has tokens' width along the axis. Weights may be declared [experts, in, out], as they
+    were at first, over the same memory."""
+    weights, bias = layer
+    if weights.rank != 3 or (bias is not None and bias.rank != 2):
+        raise ops.TypeMismatch(f"{weights.type if bias is None else bias.type} is of no layer of experts")
+    experts, rows, columns = weights.shape
+    other = weights.shape[3 - axis]
+    if dims.equal(weights.shape[axis], width) is False and dims.equal(other, width) is True:
+        weights = b.reshape(weights, (experts, columns, rows))
+    return weights, bias
+
+
+def _sizes(layers: Iterable[_Layer], experts: Dimension) -> Iterator[tuple[Dimension, Dimension]]:
+    """The sizes of layers that products do not compare, and what they must be."""
+    for weights, bias in layers:
+        yield weights.shape[0], experts
+        if bias is not None:
+            yield from zip(bias.shape, (experts, weights.shape[1]))
 
 
 def _product(b: Builder, rows: Value, experts: Value, layer: _Layer) -> Value:
@@ -321,18 +359,24 @@ def _given(b: Builder, routing: _Routing, weights: Value, normalized: bool) -> _
     given = b.emit(ops.Gather("elements", 1), widened(b, weights), routing.experts)[0]
     if normalized:
         given = b.map(given, b.reduce("sum", given, [1], True), lambda w, t: w / t)
-    return _Routing(routing.experts, given)
+    return replace(routing, weights=given)
 
 
 def _unpacked(
     b: Builder, weights: Value, scales: Value | None, zero: Value | None, bits: int, block: int | None
 ) -> Value:
-    """[experts, out, in] of bytes [experts, out, in * bits / 8]."""
+    """[experts, out, in] of bytes [experts, out, in * bits / 8], or of the same bytes declared [experts, in,
+    out * bits / 8], see `_by_rows`."""
     if scales is None:
         raise ops.TypeMismatch("the experts' weights have no scales")
-    q = fields(b, weights, bits, weights.shape)
-    size = block or q.shape[2]
-    if not isinstance(size, int):
+    if weights.rank != 3 or scales.rank not in (2, 3):
+        raise ops.TypeMismatch(f"{weights.type} with the scale {scales.type} is of no layer of experts")
+    (experts, rows, size), out = weights.shape, scales.shape[1]
+    if dims.equal(rows, out) is False and dims.equal(8 * size, out * bits) is True:
+        rows, size = out, dims.floor_divide(rows * bits, 8)
+    q = fields(b, weights, bits, (experts, rows, size))
+    columns = block or q.shape[2]
+    if not isinstance(columns, int):
         raise ops.TypeMismatch(f"the experts' weights are {weights.type}")
     *before, count = scales.shape  # zero points are packed along the axis that scales end with
     if zero is not None:
@@ -340,4 +384,4 @@ def _unpacked(
     if scales.rank == 2:
         scales = insert_axes(b, scales, [2])
         zero = None if zero is None else insert_axes(b, zero, [2])
-    return widened_blocks(b, q, scales, zero, bits, size)
+    return widened_blocks(b, q, scales, zero, bits, columns)

@@ -15,7 +15,7 @@ from ...ir.builder import Builder
 from ...ir.expr import Expr
 from ...ir.graph import Value
 from ...records import dataclass
-from ..onnx_ops.common import zeros
+from ..onnx_ops.common import agreed, zeros
 from ..onnx_ops.rules import Types
 from .schema import contrib_op
 from .timestamps import Timestamps
@@ -31,6 +31,7 @@ def NGramRepeatBlock(b, input_ids: Words, scores: Scores, *, ngram_size: int):
     """The scores, -inf for words that would end the same n words a second time."""
     if ngram_size < 1 or input_ids.rank != 2 or scores.rank != 2:
         raise ops.TypeMismatch(f"{ngram_size} words of {input_ids.type} for {scores.type}")
+    input_ids = agreed(b, input_ids, [(scores.shape[0], input_ids.shape[0])], f"the batch of {scores.type}")
     return without_repeated(b, input_ids, scores, ngram_size, -math.inf)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from support.contrib import Case, as_model, check, check_compiled, drawing, interpreted, runtime, same
 
+from onnxc.diagnostics import ModelErrors
 from onnxc.frontend.importer import import_model
 from onnxc.ir.graph import Graph
 from onnxc.ir.interpret import InterpretError, run_graph
@@ -256,6 +259,17 @@ def test_queries_see_the_blocks_that_onnxruntime_shows_them(batch, queries, turn
     case = sparse(batch, queries if total == queries else 1, total, turns, packed, turned)
     for found, expected in zip(interpreted(case, symbolic=True), in_place(case), strict=True):
         same(found, expected, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [({"sparse_block_size": 0}, "blocks of 0 places"), ({"num_heads": 6}, "6 heads do not share 4 layouts")],
+)
+def test_blocks_and_layouts_that_do_not_fit_are_refused(change, sentence):
+    case = sparse(1, 1, 5, 4, False, False)
+    inputs = [floats(1, 1, 6 * 16), *case.inputs[1:]] if "num_heads" in change else case.inputs
+    with pytest.raises(ModelErrors, match=sentence):
+        interpreted(replace(case, inputs=inputs, attributes={**case.attributes, **change}))
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.contrib import Case, check, check_compiled, interpreted, same
@@ -87,6 +89,18 @@ def test_the_results_are_those_of_onnxruntime(case):
     check(case)
 
 
+@pytest.mark.parametrize("case", [FLOATS[2], FLOATS[4], STORED[0], STORED[1], STORED[3], STORED[7]], ids=str)
+def test_weights_may_be_declared_the_other_way_round_over_the_same_memory(case):
+    inputs = list(case.inputs)
+    for k in (2, 4) if case.op == "MoE" else (2, 5):
+        experts, rows, columns = inputs[k].shape
+        each = 8 // case.attributes["expert_weight_bits"] if case.op == "QMoE" else 1
+        inputs[k] = inputs[k].reshape(experts, columns * each, rows // each)
+    other = replace(case, inputs=inputs)
+    same(interpreted(other)[0], interpreted(case)[0], 0)
+    check(replace(other, stored=()))  # what it stores of 4 bits ONNX Runtime 1.32 turns as declared
+
+
 def test_a_third_product_gates_the_first():
     x, routing, w, v, u = floats(5, 8), floats(5, 2), floats(2, 6, 8), floats(2, 8, 6), floats(2, 6, 8)
     (found,) = interpreted(
@@ -96,6 +110,17 @@ def test_a_third_product_gates_the_first():
     h = h / (1 + np.exp(-h)) * np.einsum("th,eih->tei", x, u)
     p = np.exp(routing) / np.exp(routing).sum(1, keepdims=True)
     same(found, np.einsum("te,tei,ehi->th", p, h, v).astype(np.float32), 1e-5)
+
+
+@pytest.mark.parametrize("fused", [1, 2])
+def test_geglu_multiplies_the_gelu_of_a_gate(fused):
+    x, routing, w, v, u = floats(5, 8), floats(5, 2), floats(2, 6, 8), floats(2, 8, 6), floats(2, 6, 8)
+    both = np.stack([w, u], 2).reshape(2, 12, 8) if fused == 1 else np.concatenate([w, u], 1)
+    attributes = {"activation_type": "geglu", "swiglu_fusion": fused, "k": 2}
+    (expected,) = interpreted(
+        Case("MoE", [x, routing, w, None, v, None, u], {"activation_type": "gelu", "k": 2})
+    )
+    same(interpreted(Case("MoE", [x, routing, both, None, v], attributes))[0], expected, 1e-5)
 
 
 def test_the_limit_may_be_that_of_the_activated_gate():

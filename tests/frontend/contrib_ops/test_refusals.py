@@ -12,6 +12,7 @@ from onnxc.frontend.importer import import_model
 X, W, B = np.zeros((2, 5, 8), np.float32), np.zeros((8, 24), np.float32), np.zeros(24, np.float32)
 SEQLENS, TOTAL = np.zeros(2, np.int32), np.ones(1, np.int32)
 WEIGHTS, SCALES = np.zeros((6, 2, 8), np.uint8), np.ones((6, 2), np.float32)
+EXPERTS = [np.zeros((2, 4, 8), np.float32), None, np.zeros((2, 8, 4), np.float32)]
 GROUPED = {"num_heads": 2, "kv_num_heads": 1}
 BYTES = [np.zeros((2, 3), np.uint8), np.float32(0.1), np.uint8(0)]
 
@@ -51,6 +52,12 @@ CASES = [
         "bits is 5",
     ),
     (Case("MoE", [X, X[0, :, :2], W, None, W], {"use_sparse_mixer": 1}), "a sparse mixer"),
+    (Case("MoE", [X, X[:, :, :2], *EXPERTS]), "is not one of tokens to experts"),
+    (Case("MoE", [X[0], X[0, :, :3], *EXPERTS]), "has the size 2 where 3 is needed"),
+    (Case("MoE", [X[0], X[0, :, :2], EXPERTS[0], B[:12].reshape(2, 6), EXPERTS[2]]), "the size 6 where 4 is"),
+    (Case("MoE", [X[0], X[0, :, :2], W, None, EXPERTS[2]]), "is of no layer of experts"),
+    (Case("MoE", [X[0], X[0, :, :2], *EXPERTS], {"swiglu_fusion": 3}), "swiglu_fusion is 3"),
+    (Case("NGramRepeatBlock", [np.ones((1, 3), np.int64), X[0]], {"ngram_size": 2}), "the size 5 where 1 is"),
     (Case("FusedConv", [X, X[:1, :, :1]], {"activation": "Gelu"}), "the activation Gelu is none of"),
     (Case("QLinearConcat", [np.float32(1), np.uint8(0), *BYTES[:2]], {"axis": 0}), "no tensors with scales"),
     (Case("QLinearAdd", [*BYTES, *BYTES, np.float32(0), BYTES[2]], stored=(6,)), "the scale is 0"),
