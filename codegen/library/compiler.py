@@ -7,6 +7,7 @@ shell, and with a time limit; the end of what it complains of is in the error.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import os
 import platform
@@ -127,7 +128,9 @@ class Process:
             return self.result
         how = f"was ended by signal {-code}" if code < 0 else f"failed with status {code}"
         tail = " | ".join(said[-TAIL_BYTES:].decode(errors="replace").strip().splitlines())
-        raise CompileError(f"'{name}' {how}: {tail or 'it printed nothing'}")
+        full = os.strerror(errno.ENOSPC)
+        cause = OSError(errno.ENOSPC, full) if full in tail else None
+        raise CompileError(f"'{name}' {how}: {tail or 'it printed nothing'}") from cause
 
     def stop(self) -> None:
         """Ends the compiler and the processes that it started."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures import TimeoutError as Late
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -317,7 +318,12 @@ def _begin(folder: str) -> None:
     tempfile.tempdir = folder
     starter = multiprocessing.parent_process()
     assert starter is not None
-    threading.Thread(target=lambda: (starter.join(), os._exit(1)), daemon=True).start()
+
+    def end_with(starter: BaseProcess) -> None:
+        starter.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with, args=(starter,), daemon=True).start()
 
 
 def _attempted(attempt: Callable[[bytes, Any], Fault | None], content: bytes, trial: Any) -> Fault | None:

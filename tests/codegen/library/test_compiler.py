@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import select
@@ -119,6 +120,14 @@ def test_the_end_of_what_a_failing_compiler_printed_is_in_the_error(monkeypatch,
     assert "'failing' failed with status 3" in text and text.endswith("model.c:1: it will not do")
     assert len(text) < 1000 and "\n" not in text
     assert os.listdir(tmp_path) == ["failing"]
+
+
+def test_a_linker_that_finds_the_disk_full_is_told_by_the_systems_error(monkeypatch, parts, tmp_path):
+    message = f"ld: final link failed: {os.strerror(errno.ENOSPC)}"
+    monkeypatch.setenv("CC", script(tmp_path / "failing", f"echo '{message}' >&2; exit 1"))
+    with pytest.raises(CompileError) as caught:
+        parts.link(tmp_path / "model.so")
+    assert isinstance(caught.value.__cause__, OSError) and caught.value.__cause__.errno == errno.ENOSPC
 
 
 @pytest.mark.slow
