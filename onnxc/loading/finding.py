@@ -102,7 +102,7 @@ def read(kind: str, key: str, told: Callable[[str], str], folder: str = "") -> F
     for place in places():
         try:
             entry = _read(f"{place}/{_name(kind, key)}")
-            known, around, library, (size, time_ns), description, files = marshal.loads(entry)
+            known, around, library, (size, second), description, files = marshal.loads(entry)
             path = os.path.join(place, library)
             status = os.stat(path)
             same = (known, around, size) == (key, surroundings(), status.st_size)
@@ -110,7 +110,7 @@ def read(kind: str, key: str, told: Callable[[str], str], folder: str = "") -> F
                 os.stat(os.path.join(os.path.dirname(path), weights))
             if not same or any(told(os.path.join(folder, name)) != then for name, then in files):
                 continue
-            found, touched = Found(path, description, files), status.st_mtime_ns != time_ns
+            found, touched = Found(path, description, files), int(status.st_mtime) != second
             if touched and not _is_intact(path):
                 continue
             _use(kind, key, found, status, touched)
@@ -141,7 +141,7 @@ def write(kind: str, key: str, found: Found) -> None:
         place = Path(folder) / _name(kind, key)
         temporary = temporary_name(place)
         try:
-            told = status.st_size, status.st_mtime_ns
+            told = status.st_size, int(status.st_mtime)  # archives of folders keep whole seconds
             content: Any = (key, surroundings(), library, told, found.description, found.files)
             temporary.write_bytes(marshal.dumps(content))
             os.replace(temporary, place)
