@@ -340,7 +340,7 @@ def numbers_to_strings(inputs: Sequence[np.ndarray], attributes: Sequence[int]) 
 def _of_fewest_digits(value: np.generic) -> float:
     """The number of the fewest digits that reads as the float, of those the nearest."""
     exact = float(value)
-    if value.dtype.kind == "f":
+    if isinstance(value, np.floating):
         return float(np.format_float_scientific(value))
     if exact == 0 or not math.isfinite(exact):
         return exact

@@ -252,8 +252,8 @@ def _batch_normalization_1(
     training = any(b.site.wanted[1:]) and not is_test
     if not spatial and training:
         samples = b.reshape(X, (X.shape[0], dims.product(X.shape[1:])))
-        parameters = (b.reshape(p, samples.shape[1:]) for p in (scale, B, mean, var))
-        y, *statistics = _trained(b, samples, *parameters, epsilon, momentum)
+        scale, B, mean, var = (b.reshape(p, samples.shape[1:]) for p in (scale, B, mean, var))
+        y, *statistics = _trained(b, samples, scale, B, mean, var, epsilon, momentum)
         return b.reshape(y, X.shape), *(b.reshape(s, X.shape[1:]) for s in statistics)
     if training:
         return _trained(b, X, scale, B, mean, var, epsilon, momentum)
