@@ -131,10 +131,12 @@ VALUE_LIMIT = 64 << 20
 
 #: How much may be computed at compile time in all, counted as `effort` does: seconds.
 EFFORT_LIMIT = 1 << 30
+MULTIPLIED = 16  # multiply-adds of matrices of floats that take as long as to look at an element
 
 
 def effort(op: ops.Op, inputs: Sequence[Type]) -> int:
-    """About how many elements are looked at while op is computed, products of matrices counted in full.
+    """About how many elements are looked at while op is computed, products of matrices counted, those of
+    floats by MULTIPLIED.
     What has no bound (a loop, a branch) is over every limit."""
     if isinstance(op, (ops.If, ops.Loop, ops.Fused)):
         return EFFORT_LIMIT + 1
@@ -144,7 +146,8 @@ def effort(op: ops.Op, inputs: Sequence[Type]) -> int:
     match op:
         case ops.Contract(lhs, rhs):
             sizes = dict(zip(lhs + rhs, (*given[0].shape, *given[1].shape), strict=True))
-            return max(touched, _known(dims.product(sizes.values())))
+            products = _known(dims.product(sizes.values()))
+            return max(touched, products // (MULTIPLIED if dtypes.is_float(op.accumulate) else 1))
         case ops.Conv():
             image = given[0] if op.transposed else result[0]
             return max(touched, _known(image.count * dims.product(given[1].shape[1:])))

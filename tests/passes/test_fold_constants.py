@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from support.pass_text import agrees, becomes, clean, ops, stays
 
+from onnxc.ir import interpret
 from onnxc.ir.text_parser import parse
 from onnxc.passes import fold_constants as module
 from onnxc.passes.fold_constants import fold_constants
@@ -344,6 +345,21 @@ def test_results_stay_when_the_budget_is_spent(monkeypatch):
         return %0, %1
     }""",
     )
+
+
+@pytest.mark.parametrize(("dtype", "one", "stay"), [("float32", "1.0", 0), ("int32", "1", 1)])
+def test_products_of_floats_cost_a_part_of_their_multiply_adds(monkeypatch, dtype, one, stay):
+    monkeypatch.setattr(interpret, "EFFORT_LIMIT", 64**3 // 8)
+    graph = fold_constants(
+        parse(f"""graph g(%x: {dtype}[64, 64]) {{
+        %a = constant {dtype}[64, 64] splat {one}
+        %0 = contract(%a, %a) lhs=mk rhs=kn out=mn accumulate={dtype}
+        %1 = contract(%0, %a) lhs=mk rhs=kn out=mn accumulate={dtype}
+        %2 = map(%x, %1) {{ add($0, $1) }}
+        return %2
+    }}""")
+    )
+    assert [type(node.op).__name__ for node in graph.nodes] == ["Contract"] * 2 * stay + ["Map"]
 
 
 def test_a_result_of_symbolic_size_stays():
