@@ -1,5 +1,6 @@
 """equal_nodes: all that kernels see of a node. Where they see no difference between two, they are asked for
-offers and code once: they know neither names nor who computes a value, and of sizes their formulas.
+offers and code once: they know neither names nor, but for indices that a formula tells, who computes a value,
+and of sizes their formulas.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from collections.abc import Callable, Collection, Sequence
 
 from ...ir import dims
 from ...ir.graph import Constant, Node, Value, regions
-from ...ir.ops import Contract, Conv, Fused, TreeEnsemble
-from ..nests.indexed import MOST_READ
+from ...ir.ops import Contract, Conv, Fused, Gather, TreeEnsemble
+from ..nests.indexed import MOST_READ, repeated
 
 
 def itself(constant: Constant) -> object:
@@ -54,7 +55,8 @@ def seen(
     node: Node, of_constant: Callable[[Constant], object], places: dict[Value, int] | None = None
 ) -> object:
     """The op and choice of a node and, of its operands and results, the types, which of them are the same
-    value, and what `of_constant` says. places: the values seen before, numbered."""
+    value, and what `of_constant` says; of indices, how a formula repeats them. places: the values seen
+    before, numbered."""
     numbers: dict[Value, int] = {} if places is None else places
     if isinstance(
         node.op, TreeEnsemble
@@ -72,6 +74,8 @@ def seen(
         region = node.op.region
         inside = [seen(inner, itself, numbers) for inner in region.nodes]
         op = node.op.kind, values(region.inputs), tuple(inside), values(region.outputs)
+    elif isinstance(node.op, Gather):
+        op = node.op, repeated(node.inputs[1])
     elif regions(node.op):
         return node
     return op, node.choice, values(node.inputs), values(node.outputs)

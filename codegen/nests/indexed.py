@@ -432,8 +432,10 @@ def _even_steps(op: Gather, x_shape: Sequence[Dimension], indices: Value) -> Ste
     """The indices along an axis as nested steps, all inside of it; None where they are not known, or step
     otherwise."""
     constant, count = indices.constant, indices.tensor.count
-    if op.form == "axis" and (times := _repeated(indices, x_shape[op.axis])):
-        return Steps(0, (x_shape[op.axis], times), (1, 0))
+    if op.form == "axis" and (times := repeated(indices)):
+        length = x_shape[op.axis]
+        if dims.equal(indices.shape[0], length * times) is True:
+            return Steps(0, (length, times), (1, 0))
     if op.form != "axis" or constant is None or not isinstance(count, int) or not 0 < count <= MOST_READ:
         return None
     limit, numbers = x_shape[op.axis], constant.array.ravel().astype(np.int64)
@@ -458,14 +460,14 @@ def _even_steps(op: Gather, x_shape: Sequence[Dimension], indices: Value) -> Ste
     return Steps(first, tuple(sizes), tuple(strides))
 
 
-def _repeated(indices: Value, limit: Dimension) -> int:
-    """How many times indices that a formula tells name each place up to a limit, one after the other; 0 where
-    they do not."""
+def repeated(indices: Value) -> int:
+    """How many times indices that a formula tells name each place, one after the other; 0 where they do
+    not."""
     made = indices.producer
     if made is None or not isinstance(made.op, Map) or made.inputs or indices.rank != 1:
         return 0
     body = made.op.body
     if body.op != "div" or body.args[0] is not expr.index(0) or body.args[1].op != "const":
         return 0
-    times = body.args[1].value
-    return times if times > 0 and dims.equal(indices.shape[0], limit * times) is True else 0
+    times: int = body.args[1].value
+    return max(times, 0)

@@ -4,8 +4,9 @@ import numpy as np
 
 from onnxc.codegen.lowering import select_kernels
 from onnxc.codegen.lowering.equal_nodes import form, itself, seen
+from onnxc.ir import expr
 from onnxc.ir.graph import Constant, Graph, TensorType, Value, make_node
-from onnxc.ir.ops import Contract, Gather, TreeEnsemble
+from onnxc.ir.ops import Contract, Gather, Map, TreeEnsemble
 from onnxc.target import find_target
 
 MATRIX = TensorType("float32", (8, 8))
@@ -58,6 +59,15 @@ def test_indices_are_known_by_their_values():
     rows = [Constant.of(np.full((2, 8), n)) for n in (1, 1, -1)]
     one, again, negative = (make_node(Gather("elements"), [x, Value(at, "", c)]) for c in rows)
     assert seen(one, form) == seen(again, form) != seen(negative, form)
+
+
+def test_indices_of_a_formula_are_known_by_how_it_repeats_them():
+    """Code copies each row as often as index // 2 names it, and reads what indices any other formula has."""
+    x, row = Value(MATRIX), expr.index(0)
+    made = [make_node(Map(body, (16,)), []) for body in (row / 2, row / 2, row / 4, row % 8)]
+    two, again, four, other = (make_node(Gather("axis", 0), [x, m.outputs[0]]) for m in made)
+    assert seen(two, form) == seen(again, form)
+    assert len({seen(node, form) for node in (two, four, other)}) == 3
 
 
 def test_trees_are_known_by_all_that_they_are():
