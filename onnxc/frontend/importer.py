@@ -538,9 +538,7 @@ class Importer:
     def _dimension(self, proto: onnx.TensorShapeProto.Dimension, hint: str, usual: int) -> Dimension:
         if proto.HasField("dim_value") and proto.dim_value >= 0:
             return proto.dim_value
-        if not any(
-            c.isalnum() for c in proto.dim_param
-        ):  # no name, or what some exporters write for none: "?"
+        if not _is_named(proto):
             name = identifier(hint, self.session.variables)
             self.dim_names[name] = ""
             return dimension.symbol(name, typical=self.lengths.get(name, usual))
@@ -677,12 +675,17 @@ def import_model(source: Any, options: Options = DEFAULTS, operators: Operators 
     return Imported(with_states(graph, names, options.states), importer.dim_names, model)
 
 
+def _is_named(proto: onnx.TensorShapeProto.Dimension) -> bool:
+    """Whether a dimension has a name, other than what some exporters write for none: "?"."""
+    return any(c.isalnum() for c in proto.dim_param)
+
+
 def _dims_of_shapes(model: ModelFile, shapes: Mapping[str, Sequence[int | None]]) -> dict[str, int]:
     """The sizes of named dimensions that whole shapes of inputs tell, the first's where they differ."""
     found: dict[str, int] = {}
     for port in model.proto.graph.input:
         for size, dim in zip(shapes.get(port.name, ()), tensor_of(port.type).shape.dim):
-            if size is not None and any(c.isalnum() for c in dim.dim_param):
+            if size is not None and _is_named(dim):
                 found.setdefault(dim.dim_param, size)
     return found
 
