@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -271,9 +272,8 @@ class Slot(Record):
 
 
 def _names_in(size: str) -> set[str]:
-    """What a formula of sizes names: words that are no numbers and no functions."""
-    words = "".join(c if c.isalnum() or c == "_" else " " for c in size).split()
-    return {w for w in words if not w.isdigit()} - {"min", "max"}
+    """What a formula of sizes names: words that are no numbers and, as no parenthesis follows, no functions."""
+    return {word for word in re.findall(r"\w+(?![\w(])", size) if not word.isdigit()}
 
 
 _types: dict[int, np.dtype] = {}  # of the ports of what was opened, by their numbers

@@ -20,6 +20,7 @@ MODELS = {
         { y = Concat <axis = 0> (x, x) z = Transpose (x) }""",
     "scalars": """g (int64 i, bool b, float16 h) => (int64 y, bool z, float16 w)
         { y = Neg (i) z = Not (b) w = Abs (h) }""",
+    "spread": "g (float[n, 3] a, float[m, 3] b) => (float[k, 3] y) { y = Add (a, b) }",
     "data": "g (float[n] x, bool[n] c) => (float[] y) { y = Compress <axis = 0> (x, c) }",
     "ends": "g (int64[n] a, int64[k] b) => (int64[m] y) { y = Concat <axis = 0> (a, b) }",
     "large": f"g (float[{LARGE}] x) => (float[{LARGE}] y) {{ y = Neg (x) }}",
@@ -251,6 +252,15 @@ def test_large_results_of_open_sizes_are_left_to_python_where_sizes_change(load)
             np.testing.assert_array_equal(y, np.concatenate([rows(n), rows(n)]))
             np.testing.assert_array_equal(z, rows(n).T)
     assert [len(values[0]) for values in left] == [1, large + 1]  # C hands the first over and knows them then
+
+
+def test_large_results_whose_sizes_are_those_of_either_input_are_made_in_c(load):
+    open_model, left = load
+    x = rows(LARGE)
+    with open_model("spread") as model:
+        for b in (x, x, x[:1], x[:1]):
+            np.testing.assert_array_equal(model(x, b), x + b)
+    assert [len(values[1]) for values in left] == [1]
 
 
 def test_large_results_whose_sizes_are_data_have_these(load):
