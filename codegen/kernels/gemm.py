@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -41,7 +42,11 @@ from ..tiles.stored_panel import stored_form
 MOST_ROWS = 24  # of a tile
 SHARED_SET = 8  # rows whose elements at one k may fall into one set of the first-level cache
 RUN = 384  # columns that are long runs of the rows they are written to: memory takes short ones slowly
+LEVEL = 1.05  # of one time another is taken for equal
 UNKNOWN = 640  # rows, columns and terms at least of a product of which no size is known
+
+
+T = TypeVar("T")
 
 
 # Choosing ----------------------------------------------------------------------------------------
@@ -80,7 +85,8 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     packed = (product.operands[1],) if product.constant else ()
     product = expected(product)
     found = sorted(tilings(product, target), key=lambda tiling: -tiling.rows)
-    for cost, tiling in nearest((estimate(node, product, t, target), t) for t in found):
+    timed = partial(estimate, node, product, target=target)
+    for cost, tiling in lasting(product, found, timed):
         yield Offer(cost, tiling, packed=packed)
 
 
@@ -93,6 +99,20 @@ def expected(product: Product) -> Product:
         replace(axis, size=dims.maximum(axis.size, UNKNOWN)) for axis in (product.m, product.n, *product.k)
     )
     return replace(product, m=m, n=n, k=tuple(k))
+
+
+def lasting(product: Product, found: Iterable[T], timed: Callable[[T], Estimate]) -> list[tuple[Estimate, T]]:
+    """The nearest of the tilings that were found. Where few rows are typical and a run may bring more, as one
+    entry of a batch is, those alone that are as good for many: a tile of few rows multiplies these no faster
+    than others do, and many at half their rate."""
+    options = nearest((timed(tiling), tiling) for tiling in found)
+    m = product.m.size
+    if isinstance(m, int) or dims.typical(m) >= dims.MANY:
+        return options
+    level = [(cost, tiling) for cost, tiling in options if cost.total <= LEVEL * options[0][0].total]
+    with dims.of_many():
+        times = [timed(tiling).total for _, tiling in level]
+    return [option for option, time in zip(level, times) if time <= LEVEL * min(times)]
 
 
 def tilings(product: Product, target: Target) -> Iterator[Tiling]:

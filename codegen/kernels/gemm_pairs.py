@@ -14,7 +14,8 @@ from ...ir.graph import Constant, Node
 from ...ir.ops import Contract
 from ...records import dataclass
 from ...target import Target
-from ..kernel import Choice, Code, Offer, nearest, offered
+from ..costs import Estimate
+from ..kernel import Choice, Code, Offer, offered
 from ..text.emitter import Function
 from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
@@ -39,16 +40,19 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
         return
     if not epilogues.supported(node.op.epilogue):
         return
-    able, found = target.with_pairs, []
+    able = target.with_pairs
     share, room = further_steps(_weights(node, product), target.block)
     if share > MOST_FURTHER:
         return
-    for tiling in gemm.tilings(product, able):
-        if tiling.dot == GROUP:
-            cost = gemm.estimate(node, product, tiling, able)
-            whole = Tiling(**vars(tiling), further=room)
-            found.append((replace(cost, compute=cost.compute * (1 + FURTHER * share)), whole))
-    for cost, tiling in nearest(found):
+    found = [
+        Tiling(**vars(tiling), further=room) for tiling in gemm.tilings(product, able) if tiling.dot == GROUP
+    ]
+
+    def timed(tiling: Tiling) -> Estimate:
+        cost = gemm.estimate(node, product, tiling, able)
+        return replace(cost, compute=cost.compute * (1 + FURTHER * share))
+
+    for cost, tiling in gemm.lasting(product, found, timed):
         yield Offer(cost, tiling, packed=(product.operands[1],))
 
 

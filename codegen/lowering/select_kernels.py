@@ -150,7 +150,7 @@ class _Selection:
             inputs = tuple(_stored(v, None) for v in node.inputs)
             choices = [*choices, *self.candidates(Node(node.op, inputs, node.outputs, node.origin))]
         fastest: dict[object, Choice] = {}
-        for choice in self.tuned.applied(node, _scaling(node, choices)):
+        for choice in self.tuned.applied(node, self._scaling(node, choices)):
             layouts = choice.inputs, choice.output
             if layouts not in fastest or choice.time < fastest[layouts].time:
                 fastest[layouts] = choice
@@ -179,6 +179,19 @@ class _Selection:
             times = [other.time for other in offered if (other.inputs, other.output) == layouts]
             self.least[key] = min(times, default=0.0)
         return replace(choice.cost, fixed=min(self.least[key], choice.time))
+
+    def _scaling(self, node: Node, choices: list[Choice]) -> list[Choice]:
+        """The choices that stay good whatever the run's sizes are: LoopNest may be the fastest for one row of
+        a product and the slowest by far for a hundred."""
+        fast = [choice for choice in choices if choice.kernel is not loop_nest]
+        if not fast or not _is_product(node) or all(dims.is_static(v.shape) for v in node.inputs):
+            return choices
+        if min(choices, key=lambda choice: choice.time) not in fast:
+            with dims.of_many():
+                many = [choice for kernel in KERNELS for choice in choices_of(kernel, node, self.target)]
+            if min(many, key=lambda choice: choice.time).kernel is loop_nest:
+                return choices
+        return fast
 
     def _cost(self, node: Node) -> float:
         """Nanoseconds for a node, for bringing its operands into the layouts that it reads, and for copying
@@ -335,14 +348,6 @@ class _Selection:
 def _refused(node: Node) -> NoReturn:
     operands = ", ".join(str(v.type) for v in node.inputs)
     raise UnsupportedError(f"no kernel takes {type(node.op).__name__} of {operands}")
-
-
-def _scaling(node: Node, choices: list[Choice]) -> list[Choice]:
-    """The choices that stay good whatever the run's sizes are: LoopNest may be the fastest for one row of a
-    product and the slowest by far for a hundred."""
-    sized = any(dims.symbols(d) for v in node.inputs for d in v.shape) if _is_product(node) else False
-    fast = [choice for choice in choices if choice.kernel is not loop_nest]
-    return fast if sized and fast else choices
 
 
 def _is_product(node: Node) -> bool:

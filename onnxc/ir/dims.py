@@ -14,7 +14,7 @@ import ast
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cached_property, lru_cache, reduce
 from typing import TypeGuard, overload
@@ -41,6 +41,8 @@ class TooComplex(LimitError):
 CHANNELS, PIXELS = 3, 224  # of an image of unknown size
 COLOURS, FEATURES = 4, 64  # most channels of an image that was taken, pixels of one that was computed
 LENGTH = 128  # of any other axis of unknown size
+MANY = 64  # entries of an axis of which a run brings more than it usually does
+LARGEST = 1 << 62  # of what is typical
 
 CACHED = 1 << 13  # results of each operation: a graph's sizes are made of the same few, again and again
 
@@ -685,38 +687,49 @@ def _number(atom: Symbol | Apply, env: Mapping[str, int]) -> int:
     return APPLICATIONS[atom.kind](evaluate(atom.left, env), evaluate(atom.right, env))
 
 
-_ones: ContextVar[bool] = ContextVar("ones", default=False)
+_usual: ContextVar[tuple[int, int]] = ContextVar("usual", default=(-LARGEST, LARGEST))
 
 
 @contextmanager
-def of_ones() -> Iterator[None]:
-    """Within, every variable is typically 1: for what is estimated of the least that a run may be."""
-    before = _ones.set(True)
+def _within(low: int, high: int) -> Iterator[None]:
+    """Within, what every variable typically is lies there."""
+    before = _usual.set((low, high))
     try:
         yield
     finally:
-        _ones.reset(before)
+        _usual.reset(before)
+
+
+def of_ones() -> AbstractContextManager[None]:
+    """Within, every variable is typically 1: for what is estimated of the least that a run may be."""
+    return _within(1, 1)
+
+
+def of_many() -> AbstractContextManager[None]:
+    """Within, every variable is typically `MANY` at least: for what is estimated of a run of more than the
+    usual, of a batch where one entry is."""
+    return _within(MANY, LARGEST)
 
 
 def are_ones() -> bool:
     """Whether every variable is typically 1 at present."""
-    return _ones.get()
+    return _usual.get() == (1, 1)
 
 
 def typical(value: Dimension) -> int:
     """The number to estimate times with where a size is symbolic; at least 1, so that no work is free: where
     it would be less, what is less of its factors is 1, not their product with others."""
-    return max(1, value) if isinstance(value, int) else _typical(value, are_ones())
+    return max(1, value) if isinstance(value, int) else _typical(value, *_usual.get())
 
 
 @lru_cache(maxsize=CACHED)
-def _typical(value: Dim, ones: bool) -> int:
-    found = evaluate(value, env := {s.name: 1 if ones else s.typical for s in symbols(value)})
+def _typical(value: Dim, low: int, high: int) -> int:
+    found = evaluate(value, env := {s.name: min(max(s.typical, low), high) for s in symbols(value)})
     if found < 1 and len(value.terms) == 1:
         ((monomial, found),) = value.terms
         for atom, power in monomial:
             found *= max(1, _number(atom, env)) ** power
-    return min(max(1, found), 1 << 62)
+    return min(max(1, found), LARGEST)
 
 
 def usual(axis: int, shape: Sequence[object]) -> int:

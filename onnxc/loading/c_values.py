@@ -272,7 +272,7 @@ class Slot(Record):
 
 
 def _names_in(size: str) -> set[str]:
-    """What a formula of sizes names: words that are no numbers and, as no parenthesis follows, no functions."""
+    """What a formula of sizes names: words that are no numbers and, without a parenthesis, no functions."""
     return {word for word in re.findall(r"\w+(?![\w(])", size) if not word.isdigit()}
 
 

@@ -192,6 +192,13 @@ def test_within_ones_every_size_that_only_the_run_knows_is_1():
     assert dims.typical(n) == 1000
 
 
+def test_within_many_no_size_that_only_the_run_knows_is_few():
+    n, b = dims.symbol("n", typical=1000), dims.symbol("b", typical=1)
+    with dims.of_many():
+        assert dims.typical(n) == 1000 and dims.typical(b) == dims.MANY and dims.typical(5) == 5
+    assert dims.typical(b) == 1
+
+
 def test_the_work_of_the_least_sizes_is_estimated_of_these():
     """Not in proportion: so little lies in the first-level cache, and each step is begun."""
     text = "graph g(%x: float32[8, n, 64]) { %0 = transpose(%x) perm=(1, 0, 2) return %0 }"

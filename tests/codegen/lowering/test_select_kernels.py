@@ -14,9 +14,9 @@ from onnxc.codegen.kernels import reorder
 from onnxc.codegen.lowering.lower import verify_kernels
 from onnxc.codegen.lowering.select_kernels import runs_kernel, select_kernels
 from onnxc.errors import UnsupportedError
-from onnxc.ir import interpret
-from onnxc.ir.graph import Layout, TensorType, walk
-from onnxc.ir.ops import Conv, Map
+from onnxc.ir import dims, interpret
+from onnxc.ir.graph import Graph, Layout, TensorType, Value, constant_value, make_node, walk
+from onnxc.ir.ops import Contract, Conv, Map
 from onnxc.ir.text_parser import parse
 from onnxc.target import TARGETS
 
@@ -218,6 +218,30 @@ def test_types_differ_in_their_layout_alone():
     before, after = parse(CONVOLUTIONS, WEIGHTS), selected(CONVOLUTIONS)
     dense = [TensorType(v.dtype, v.shape) for n in walk(after) if ops_of(n) != "Reorder" for v in n.outputs]
     assert dense == [v.type for node in walk(before) for v in node.outputs]
+
+
+def product_of_rows(rows, depth, columns):
+    x = Value(TensorType("float32", (rows, depth)), "x")
+    weights = constant_value(np.ones((depth, columns), np.float32))
+    node = make_node(Contract("mk", "kn", "mn", "float32"), [x, weights])
+    (found,) = select_kernels(Graph((x,), node.outputs, (node,)), TARGET).nodes
+    return found.choice
+
+
+@pytest.mark.parametrize(("depth", "columns"), [(4096, 768), (768, 4096), (512, 1024)])
+def test_the_tile_for_one_row_of_a_batch_suits_many(depth, columns):
+    """Tiles of few rows are not slower for one, and half as fast for many."""
+    one, many = (product_of_rows(dims.symbol("b", typical=n), depth, columns).tiling for n in (1, 64))
+    assert one.rows >= many.rows * 2 / 3
+
+
+def test_one_column_of_a_batch_is_summed_along_its_rows():
+    assert product_of_rows(dims.symbol("b", typical=1), 2048, 1).name == "loop_nest"
+
+
+def test_what_is_the_fastest_for_one_row_alone_is_not_chosen_where_there_may_be_more():
+    assert product_of_rows(1, 16, 3).name == "loop_nest"
+    assert product_of_rows(dims.symbol("b", typical=1), 16, 3).name == "gemm"
 
 
 def test_what_no_kernel_takes_is_refused_by_name(monkeypatch):
