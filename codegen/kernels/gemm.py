@@ -42,7 +42,7 @@ from ..tiles.stored_panel import stored_form
 MOST_ROWS = 24  # of a tile
 SHARED_SET = 8  # rows whose elements at one k may fall into one set of the first-level cache
 RUN = 384  # columns that are long runs of the rows they are written to: memory takes short ones slowly
-LEVEL = 1.05  # of one time another is taken for equal
+MORE, LEVEL = 64, 1.05  # rows that a run may bring; of one time another is taken for equal
 UNKNOWN = 640  # rows, columns and terms at least of a product of which no size is known
 
 
@@ -107,10 +107,10 @@ def lasting(product: Product, found: Iterable[T], timed: Callable[[T], Estimate]
     than others do, and many at half their rate."""
     options = nearest((timed(tiling), tiling) for tiling in found)
     m = product.m.size
-    if isinstance(m, int) or dims.typical(m) >= dims.MANY:
+    if isinstance(m, int) or dims.typical(m) >= MORE:
         return options
     level = [(cost, tiling) for cost, tiling in options if cost.total <= LEVEL * options[0][0].total]
-    with dims.of_many():
+    with dims.of_many(MORE):
         times = [timed(tiling).total for _, tiling in level]
     return [option for option, time in zip(level, times) if time <= LEVEL * min(times)]
 

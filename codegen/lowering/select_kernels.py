@@ -36,7 +36,7 @@ from ...target import Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Kernel, choices_of, chosen
-from ..kernels import KERNELS, loop_nest
+from ..kernels import KERNELS, gemm, loop_nest
 from .arithmetic import arithmetic_of, reason_of
 from .equal_nodes import itself, seen
 from .expand import expanded
@@ -187,7 +187,7 @@ class _Selection:
         if not fast or not _is_product(node) or all(dims.is_static(v.shape) for v in node.inputs):
             return choices
         if min(choices, key=lambda choice: choice.time) not in fast:
-            with dims.of_many():
+            with dims.of_many(gemm.UNKNOWN):
                 many = [choice for kernel in KERNELS for choice in choices_of(kernel, node, self.target)]
             if min(many, key=lambda choice: choice.time).kernel is loop_nest:
                 return choices

@@ -41,7 +41,6 @@ class TooComplex(LimitError):
 CHANNELS, PIXELS = 3, 224  # of an image of unknown size
 COLOURS, FEATURES = 4, 64  # most channels of an image that was taken, pixels of one that was computed
 LENGTH = 128  # of any other axis of unknown size
-MANY = 64  # entries of an axis of which a run brings more than it usually does
 LARGEST = 1 << 62  # of what is typical
 
 CACHED = 1 << 13  # results of each operation: a graph's sizes are made of the same few, again and again
@@ -705,10 +704,10 @@ def of_ones() -> AbstractContextManager[None]:
     return _within(1, 1)
 
 
-def of_many() -> AbstractContextManager[None]:
-    """Within, every variable is typically `MANY` at least: for what is estimated of a run of more than the
+def of_many(count: int) -> AbstractContextManager[None]:
+    """Within, every variable is typically so many at least: for what is estimated of a run of more than the
     usual, of a batch where one entry is."""
-    return _within(MANY, LARGEST)
+    return _within(count, LARGEST)
 
 
 def are_ones() -> bool:

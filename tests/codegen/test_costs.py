@@ -194,8 +194,8 @@ def test_within_ones_every_size_that_only_the_run_knows_is_1():
 
 def test_within_many_no_size_that_only_the_run_knows_is_few():
     n, b = dims.symbol("n", typical=1000), dims.symbol("b", typical=1)
-    with dims.of_many():
-        assert dims.typical(n) == 1000 and dims.typical(b) == dims.MANY and dims.typical(5) == 5
+    with dims.of_many(64):
+        assert dims.typical(n) == 1000 and dims.typical(b) == 64 and dims.typical(5) == 5
     assert dims.typical(b) == 1
 
 

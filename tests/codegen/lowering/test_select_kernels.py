@@ -239,6 +239,14 @@ def test_one_column_of_a_batch_is_summed_along_its_rows():
     assert product_of_rows(dims.symbol("b", typical=1), 2048, 1).name == "loop_nest"
 
 
+def test_a_product_of_which_no_size_is_known_is_one_of_matrices():
+    found = selected("""graph g(%x: float32[b, m, k], %y: float32[b, k, n]) {
+        %0 = contract(%x, %y) lhs=amk rhs=akn out=amn accumulate=float32
+        return %0
+    }""")
+    assert kernels(found) == ["gemm"]
+
+
 def test_what_is_the_fastest_for_one_row_alone_is_not_chosen_where_there_may_be_more():
     assert product_of_rows(1, 16, 3).name == "loop_nest"
     assert product_of_rows(dims.symbol("b", typical=1), 16, 3).name == "gemm"
