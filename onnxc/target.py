@@ -154,6 +154,12 @@ class Target:
     level: str = ""  # the name of its level, where it is none itself
     extensions: tuple[str, ...] = ()  # features beyond the level's, in LLVM's names, which are the runtime's
 
+    @property
+    def loads_partly(self) -> bool:
+        """Whether some lanes, known when compiling, of a vector of elements of 32 bits or more are loaded by
+        one instruction, which touches no memory of the others."""
+        return self.masked or self.vector_bits == 256
+
     def lanes(self, dtype: str) -> int:
         """Elements of one vector register."""
         return self.vector_bits // (8 * dtypes.itemsize(dtype))

@@ -41,6 +41,8 @@ from ..tiles.stored_panel import stored_form
 
 MOST_ROWS = 24  # of a tile
 SHARED_SET = 8  # rows whose elements at one k may fall into one set of the first-level cache
+# How many tiles may read B as it lies, for more of which it is packed once; where vectors lie across lines.
+MOST_DIRECT, MOST_ASKEW = 64, 12
 RUN = 384  # columns that are long runs of the rows they are written to: memory takes short ones slowly
 MORE, LEVEL = 64, 1.05  # rows that a run may bring; of one time another is taken for equal
 UNKNOWN = 640  # rows, columns and terms at least of a product of which no size is known
@@ -140,8 +142,7 @@ def most_rows(product: Product) -> int:
     step = product.m.strides[A]
     if not isinstance(step, int) or step == 0:
         return MOST_ROWS
-    sets = 4096 // math.gcd(step * dtypes.itemsize(product.lhs), 4096)
-    return min(MOST_ROWS, SHARED_SET * sets)
+    return min(MOST_ROWS, SHARED_SET * _sets(step * dtypes.itemsize(product.lhs)))
 
 
 def _tiling(product: Product, target: Target, rows: int, vectors: int, lanes: int, dot: Dot | None) -> Tiling:
@@ -188,8 +189,28 @@ def _source(product: Product, target: Target, tiles: int) -> str:
     if product.constant:
         return "constant"
     n, lanes = product.n.size, target.lanes(product.accumulate)
-    whole = target.masked or (isinstance(n, int) and n % lanes == 0)
-    return "direct" if product.n.strides[B] == 1 and whole and tiles < 3 else "packed"
+    whole = isinstance(n, int) and n % lanes == 0
+    partly = isinstance(n, int) and target.loads_partly and dtypes.itemsize(product.rhs) >= 4
+    if product.n.strides[B] != 1 or not (target.masked or whole or partly):
+        return "packed"
+    most = MOST_DIRECT if whole else MOST_ASKEW
+    return "direct" if tiles < 3 or (tiles <= most and _panel_stays(product)) else "packed"
+
+
+def _panel_stays(product: Product) -> bool:
+    """Whether a panel of B, read where it lies, stays near from tile to tile: its rows share sets of the
+    first-level cache where they are far apart."""
+    step, depth = product.k[0].strides[B], product.depth
+    if len(product.k) > 1 or not isinstance(step, int) or not isinstance(depth, int):
+        return False
+    sets = _sets(step * dtypes.itemsize(product.rhs))
+    return sets >= 4 and depth <= 4 * SHARED_SET * sets
+
+
+def _sets(step: int) -> int:
+    """Among how many of what 4 KiB of the first-level cache have rows are spread that lie so many bytes
+    apart."""
+    return 4096 // math.gcd(step, 4096)
 
 
 def estimate(
