@@ -240,7 +240,8 @@ def _groupings(
     room = (facts.level2_bytes - kept) // (matrices * (channels + width))  # pieces whose V and M fit beside U
     if room >= rows:
         most = max(rows, min(room, facts.level2_bytes // 6 // (matrices * channels)) // rows * rows)
-        yield max(rows, min(most, pieces // FEW_GROUPS)), True
+        images = dims.typical(node.outputs[0].shape[0])
+        yield max(rows, min(most, images * pieces // FEW_GROUPS)), True
 
 
 def _points(win: CutWindow, t: int) -> tuple[int, int]:
@@ -250,11 +251,12 @@ def _points(win: CutWindow, t: int) -> tuple[int, int]:
 
 
 def _pieces(node: Node[Conv], win: CutWindow, t: int) -> int:
+    """Of one image."""
     out, fold = node.outputs[0].tensor, folded(node)
     height, width = plane_axes(out.shape[2:], 1)
     if fold > 1:
         height, width = dims.ceil_divide(width, fold), fold
-    found = float(dims.typical(out.shape[0]))
+    found = 1.0
     for size, m, apart, extent in zip((height, width), piece_of(win, t), apart_of(win), win.extent):
         near = dims.typical(size) if apart == 1 else reckoned(size, extent)
         found *= -(near // -apart // m) * apart * (dims.typical(size) / near)
@@ -277,7 +279,8 @@ def transforms_share(node: Node[Conv], target: Target, tiling: Tiling) -> float:
         -(-_terms(node, win, block) // block),
         -(-dims.number(node.outputs[0].shape[1]) // block),
     )
-    taken = _pieces(node, win, tiling.points) * (data * blocks + results * outputs)
+    pieces = dims.typical(node.outputs[0].shape[0]) * _pieces(node, win, tiling.points)
+    taken = pieces * (data * blocks + results * outputs)
     if tiling.group is None:
         inside = dims.number(node.inputs[1].shape[1]) * prod(phases_of(win))
         taken += weights * inside * outputs
@@ -292,39 +295,43 @@ def factors(node: Node[Conv]) -> tuple[str, str]:
 
 def estimate(node: Node[Conv], target: Target, arithmetic: Arithmetic, tiling: Tiling) -> Estimate:
     """Products in tiles, transforms by their instructions, the weights' for every group of pieces unless they
-    are kept or stored, and moving everything once."""
+    are kept or stored, and moving everything once, weights for every group. A group is of one image."""
     w, dot, win = node.inputs[1].tensor, arithmetic.dot, _window(node, tiling.split)
     vectors, block = tiling.vectors, target.block
-    t, pieces = prod(_points(win, tiling.points)), _pieces(node, win, tiling.points)
+    t, images = prod(_points(win, tiling.points)), dims.typical(node.outputs[0].shape[0])
+    pieces = _pieces(node, win, tiling.points)
     depths = [high - low for low, high in _spans(node, win, block, vectors, tiling.group)]
     parts = target.registers(arithmetic.sums, block)  # of a vector
     size, of_sums = (dtypes.itemsize(dtype) for dtype in (arithmetic.factors, arithmetic.sums))
     rows, panels = most_rows(target, vectors * parts, dot), len(depths)
     channels = sum(depths) / panels  # of a panel
     blocks, groups = -(-_terms(node, win, block) // block), -(-pieces // tiling.pieces)
-    panel, found = channels * vectors * block * size, costs.step(target)
+    panel, each = channels * vectors * block * size, Estimate()
     for height, count in height_counts(-(-pieces // groups), rows).items():
         steps = channels / arithmetic.group * step_time(target, height, vectors * parts, 1, dot)
-        found += (Estimate(compute=steps) + costs.again(target, panel, panel)) * (groups * count * panels * t)
+        each += (Estimate(compute=steps) + costs.again(target, panel, panel)) * (groups * count * panels * t)
     matrices, width = t * size, vectors * block  # bytes of a channel of a piece in all matrices
     u: float = panels * max(depths) * matrices * width
     if not tiling.kept:
         u = min(channels * matrices * width, target.facts.level2_bytes // 3)
     among = tiling.pieces * t * (size * blocks * block + of_sums * width) + u  # V, M and U
-    found += costs.again(target, panels * pieces * matrices * channels, among)
-    found += costs.scattered(target, pieces * matrices * blocks * block, among)
+    each += costs.again(target, panels * pieces * matrices * channels, among)
+    each += costs.scattered(target, pieces * matrices * blocks * block, among)
     data, weights, results = _transforms(win, target, tiling.points)
     transformed = parts * pieces * (data * blocks + results * panels * vectors)
+    transformed_weights, stored = sum(depths) * matrices * width, dims.number(w.nbytes)
+    times = 1 if tiling.kept else groups * images
     if dot is None:
-        times = 1 if tiling.kept else groups
-        weights *= parts * times * channels * panels * vectors
-        found += costs.paced(target, costs.WINOGRAD * (transformed + weights))
-        found += costs.stored(target, dims.number(w.nbytes))
-        found += costs.again(target, times * sum(depths) * matrices * width, u)  # U is written
+        each += costs.paced(target, costs.WINOGRAD * transformed)
+        made = costs.paced(target, costs.WINOGRAD * weights * parts * channels * panels * vectors)
+        made += costs.again(target, transformed_weights, u)  # U is written
+        found = costs.stored(target, stored) + made * times
     else:
-        found += costs.loads(target, costs.WINOGRAD_BYTES * transformed)
-        packed = sum(depths) * matrices * width
-        found += costs.stored(target, packed, packed / dims.number(w.nbytes))
+        each += costs.loads(target, costs.WINOGRAD_BYTES * transformed)
+        found = costs.stored(target, transformed_weights, transformed_weights / stored)
+        stored = transformed_weights
+    found += costs.again(target, stored, stored) * (times - 1)
+    found += each * images + costs.step(target)
     return found + costs.epilogue(target, node, arithmetic.sums) + costs.traffic(target, node)
 
 

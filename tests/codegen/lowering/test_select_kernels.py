@@ -248,6 +248,43 @@ def test_a_product_of_which_no_size_is_known_is_one_of_matrices():
     assert kernels(found) == ["gemm"]
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "target", "source"),
+    [
+        (32, 64, "x86-64-v3", "direct"),
+        (1000, 64, "x86-64-v3", "packed"),  # many tiles read it again
+        (32, 1024, "x86-64-v3", "packed"),  # its rows evict each other
+        (32, 100, "x86-64-v3", "direct"),
+        (128, 100, "x86-64-v3", "packed"),  # vectors lie across lines
+        (32, 102, "x86-64-v2", "packed"),  # which cannot load some lanes of a vector
+    ],
+)
+def test_matrices_of_the_run_are_read_where_they_lie_while_their_panels_stay_near(
+    rows, columns, target, source
+):
+    found = selected(
+        f"""graph g(%x: float32[4, {rows}, 64], %y: float32[4, 64, {columns}]) {{
+        %0 = contract(%x, %y) lhs=amk rhs=akn out=amn accumulate=float32
+        return %0
+    }}""",
+        TARGETS[target],
+    )
+    assert found.nodes[0].choice.tiling.source == source
+
+
+def test_many_images_of_one_piece_each_are_convolved_directly():
+    """A group of Winograd's pieces is of one image: for each it would transform and read all weights."""
+    k = np.ones((256, 256, 3, 3), np.float32)
+    for images in (1, 16):
+        text = f"""graph g(%x: float32[{images}, 256, 16, 16]) {{
+            %k = constant float32[256, 256, 3, 3] #k
+            %0 = conv(%x, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
+            return %0
+        }}"""
+        large, small = (selected(t, weights={"k": k}) for t in (text, text.replace("16, 16]", "4, 4]")))
+        assert "winograd" in kernels(large) and "winograd" not in kernels(small)
+
+
 def test_what_is_the_fastest_for_one_row_alone_is_not_chosen_where_there_may_be_more():
     assert product_of_rows(1, 16, 3).name == "loop_nest"
     assert product_of_rows(dims.symbol("b", typical=1), 16, 3).name == "gemm"
