@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TypeVar
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from ...records import dataclass
 from ...target import Dot, Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import ALL, Choice, Code, KernelFunction, KernelText, Offer, Step, nearest, offered
+from ..kernel import ALL, Choice, Code, KernelFunction, KernelText, Offer, Step, TilingT, nearest, offered
 from ..text.emitter import ENTRY, Function, Text
 from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
@@ -46,9 +45,6 @@ MOST_DIRECT, MOST_ASKEW = 64, 12
 RUN = 384  # columns that are long runs of the rows they are written to: memory takes short ones slowly
 MORE, LEVEL = 64, 1.05  # rows that a run may bring; of one time another is taken for equal
 UNKNOWN = 640  # rows, columns and terms at least of a product of which no size is known
-
-
-T = TypeVar("T")
 
 
 # Choosing ----------------------------------------------------------------------------------------
@@ -103,7 +99,9 @@ def expected(product: Product) -> Product:
     return replace(product, m=m, n=n, k=tuple(k))
 
 
-def lasting(product: Product, found: Iterable[T], timed: Callable[[T], Estimate]) -> list[tuple[Estimate, T]]:
+def lasting(
+    product: Product, found: Iterable[TilingT], timed: Callable[[TilingT], Estimate]
+) -> list[tuple[Estimate, TilingT]]:
     """The nearest of the tilings that were found. Where few rows are typical and a run may bring more, as one
     entry of a batch is, those alone that are as good for many: a tile of few rows multiplies these no faster
     than others do, and many at half their rate."""

@@ -240,14 +240,17 @@ def _groupings(
     room = (facts.level2_bytes - kept) // (matrices * (channels + width))  # pieces whose V and M fit beside U
     if room >= rows:
         most = max(rows, min(room, facts.level2_bytes // 6 // (matrices * channels)) // rows * rows)
-        images = dims.typical(node.outputs[0].shape[0])
-        yield max(rows, min(most, images * pieces // FEW_GROUPS)), True
+        yield max(rows, min(most, _images(node) * pieces // FEW_GROUPS)), True
 
 
 def _points(win: CutWindow, t: int) -> tuple[int, int]:
     """Inputs of a piece along either axis: t, or one."""
     rows, columns = (t if side > 1 else 1 for side in sides_of(win))
     return rows, columns
+
+
+def _images(node: Node[Conv]) -> int:
+    return dims.typical(node.outputs[0].shape[0])
 
 
 def _pieces(node: Node[Conv], win: CutWindow, t: int) -> int:
@@ -279,7 +282,7 @@ def transforms_share(node: Node[Conv], target: Target, tiling: Tiling) -> float:
         -(-_terms(node, win, block) // block),
         -(-dims.number(node.outputs[0].shape[1]) // block),
     )
-    pieces = dims.typical(node.outputs[0].shape[0]) * _pieces(node, win, tiling.points)
+    pieces = _images(node) * _pieces(node, win, tiling.points)
     taken = pieces * (data * blocks + results * outputs)
     if tiling.group is None:
         inside = dims.number(node.inputs[1].shape[1]) * prod(phases_of(win))
@@ -298,7 +301,7 @@ def estimate(node: Node[Conv], target: Target, arithmetic: Arithmetic, tiling: T
     are kept or stored, and moving everything once, weights for every group. A group is of one image."""
     w, dot, win = node.inputs[1].tensor, arithmetic.dot, _window(node, tiling.split)
     vectors, block = tiling.vectors, target.block
-    t, images = prod(_points(win, tiling.points)), dims.typical(node.outputs[0].shape[0])
+    t, images = prod(_points(win, tiling.points)), _images(node)
     pieces = _pieces(node, win, tiling.points)
     depths = [high - low for low, high in _spans(node, win, block, vectors, tiling.group)]
     parts = target.registers(arithmetic.sums, block)  # of a vector
