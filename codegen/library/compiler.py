@@ -1,7 +1,8 @@
 """The C compiler: which one there is, and asking it.
 
 It compiles the runtime (runtime.py) and links (link.py). It is asked with argument lists, never through a
-shell, and with a time limit; the end of what it complains of is in the error.
+shell, and with a time limit; the end of what it complains of is in the error. Whatever ends the wait for it
+ends it, too.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 
 from ...errors import CompileError
 from ...records import dataclass
@@ -26,6 +29,7 @@ from ...target import Target
 TIMEOUT = 600  # seconds, for one call of the compiler
 OLDEST_GLIBC = "2.17"  # that what `zig cc` links runs with
 TAIL_BYTES = 600  # of what a failing compiler printed
+REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # that a process end
 
 
 def find_compiler(target: Target | None = None) -> tuple[str, ...]:
@@ -123,6 +127,9 @@ class Process:
         except subprocess.TimeoutExpired:
             self.stop()
             raise CompileError(f"'{name}' did not finish within {timeout:g} seconds") from None
+        except BaseException:
+            self.stop()
+            raise
         code = self.process.returncode
         if code == 0 and self.result.exists():
             return self.result
@@ -139,17 +146,42 @@ class Process:
         self.process.communicate()
 
 
+@contextlib.contextmanager
+def _requests_later() -> Iterator[None]:
+    """Has requests to end that Python code answers, an interruption among them, answered behind the block."""
+    asked: dict[int, FrameType | None] = {}
+    handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
+    if threading.current_thread() is threading.main_thread():  # it alone is interrupted by them
+        handlers = {number: how for number in REQUESTS if callable(how := signal.getsignal(number))}
+    for number in handlers:
+        signal.signal(number, asked.__setitem__)
+    try:
+        yield
+    finally:
+        for number, how in handlers.items():
+            signal.signal(number, how)
+        for number, frame in asked.items():
+            handlers[number](number, frame)
+
+
 def start(command: Sequence[str], result: Path, directory: Path) -> Process:
     """Starts a command that makes `result`; it runs in `directory` and in a process group of its own."""
+    started = None
     try:
-        process = subprocess.Popen(
-            command,
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        with _requests_later():  # one in the midst of this would leave a process that nobody knows
+            popen = subprocess.Popen(
+                command,
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            started = Process(popen, command, result)
+        return started
     except OSError as error:
         raise CompileError(f"'{command[0]}' cannot be run: {error.strerror}") from None
-    return Process(process, command, result)
+    except BaseException:
+        if started is not None:
+            started.stop()
+        raise

@@ -7,11 +7,12 @@ the rest goes on; so it is each time where there is no cache.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -74,12 +75,12 @@ def rename(path: Path, names: str) -> Path:
 
 @dataclass
 class Runtime:
-    """The runtime's object, there or in the making. Leaving the block by an error ends its compilation."""
+    """The runtime's object, there or in the making."""
 
     path: Path
     names: str  # what its symbols begin with
-    process: Process | None = None
     entry: Path | None = None  # where it is to be kept
+    process: Process | None = None
 
     def wait(self, timeout: float = TIMEOUT) -> Path:
         """The object; CompileError when the compiler fails or takes too long."""
@@ -90,24 +91,18 @@ class Runtime:
                 user_cache.keep(self.path, self.entry)
         return rename(self.path, self.names)
 
-    def __enter__(self) -> Runtime:
-        return self
 
-    def __exit__(self, kind: type | None, *_: object) -> None:
-        if kind is not None and self.process is not None:
-            self.process.stop()
-
-
+@contextlib.contextmanager
 def start_runtime(
     directory: Path,
     target: Target,
     names: str | None = PREFIX,
     compiler: Sequence[str] | None = None,
     flags: Sequence[str] = (),
-) -> Runtime:
+) -> Iterator[Runtime]:
     """The runtime for the target as an object in `directory`: from the cache, or being compiled while other
-    work goes on. names: what its symbols begin with (`runtime_prefix`). flags: further ones for the
-    compiler."""
+    work goes on; leaving the block by an error ends its compilation. names: what its symbols begin with
+    (`runtime_prefix`). flags: further ones for the compiler."""
     compiler = tuple(compiler or find_compiler(target))
     arguments = (*compiler, *FLAGS, *flags, *target_flags(compiler, target))
     key = _key(arguments)
@@ -116,11 +111,19 @@ def start_runtime(
     folder = user_cache.usable_cache_folder()
     entry = folder and folder / f"runtime-{key}.o"
     if entry is not None and user_cache.fetch(entry, made):
-        return Runtime(made, names)
+        yield Runtime(made, names)
+        return
     # An entry that was not whole would be left by a compiler that does nothing.
     made.unlink(missing_ok=True)
     command = [*arguments, f"-I{HEADERS}", str(SOURCES / "runtime.c"), "-o", str(made)]
-    return Runtime(made, names, start(command, made, directory), entry)
+    runtime = Runtime(made, names, entry)
+    try:
+        runtime.process = start(command, made, directory)
+        yield runtime
+    except BaseException:
+        if runtime.process is not None:
+            runtime.process.stop()
+        raise
 
 
 def _key(arguments: Sequence[str]) -> str:

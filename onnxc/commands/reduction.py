@@ -37,7 +37,7 @@ from .compilation import ending_clean
 from .written import check_written
 
 PROTOBUF_LIMIT = 1 << 31  # bytes of a message
-GRACE = 1.0  # seconds that a process has to take away what it began
+GRACE = 3.0  # seconds that a process has to take away what it began
 
 
 class Fault(Record):

@@ -15,7 +15,12 @@ from onnxc.target import find_target
 def with_runtime(folder: Path) -> Path:
     """Makes `folder` a cache that has the runtime alone, which all models share and which takes seconds to
     compile: the run's cache gets it once."""
-    shared("runtime", lambda work: start_runtime(work, find_target()).wait())
+
+    def compile_runtime(work: Path) -> Path:
+        with start_runtime(work, find_target()) as runtime:
+            return runtime.wait()
+
+    shared("runtime", compile_runtime)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for entry in cache_folder().glob("runtime-*"):
         shutil.copy(entry, folder)

@@ -6,7 +6,10 @@ import errno
 import os
 import platform
 import select
+import signal
+import subprocess
 import sys
+import threading
 import types
 from pathlib import Path
 
@@ -154,6 +157,45 @@ def test_a_compiler_that_hangs_is_ended_with_all_its_children(tmp_path):
         assert select.select([child], [], [], 60)[0], "the child of the compiler is still there"
     finally:
         os.close(child)
+
+
+class Asked(BaseException):
+    """This process is asked to end."""
+
+
+@pytest.fixture
+def asked():
+    """A signal that raises Asked."""
+
+    def end(number: int, frame: object) -> None:
+        raise Asked
+
+    before = signal.signal(signal.SIGTERM, end)
+    yield signal.SIGTERM
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_request_to_end_while_a_compiler_starts_ends_it(monkeypatch, tmp_path, asked):
+    started = []
+
+    class Popen(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            started.append(self)
+            signal.raise_signal(asked)
+
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    with pytest.raises(Asked):
+        compiler.start(["sleep", "300"], tmp_path / "x", tmp_path)
+    assert started[0].returncode == -signal.SIGKILL
+
+
+def test_a_request_to_end_while_a_compiler_works_ends_it(tmp_path, asked):
+    process = compiler.start(["sleep", "300"], tmp_path / "x", tmp_path)
+    threading.Timer(0.1, os.kill, (os.getpid(), asked)).start()
+    with pytest.raises(Asked):
+        process.wait()
+    assert process.process.returncode == -signal.SIGKILL
 
 
 def test_a_compiler_for_this_machine_alone_is_not_asked_for_another(tmp_path):
