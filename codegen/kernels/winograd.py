@@ -97,10 +97,22 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
         if grouped:  # panels of several groups hold zeros, the more the more groups meet in them
             widths = set(range(1, min(-(-outputs // block), 4) + 1))
         options = [
-            Tiling(t, vectors, rows, pieces, kept, stored, None if dot is None else dot.group, cut.split)
+            Tiling(
+                *(
+                    t,
+                    vectors,
+                    rows,
+                    pieces,
+                    kept,
+                    stored,
+                    None if dot is None else dot.group,
+                    cut.split,
+                    across,
+                )
+            )
             for vectors in widths
             for rows in (most_rows(target, vectors * target.registers(sums, block), dot),)
-            for pieces, kept in _groupings(node, target, arithmetic, cut, t, vectors, rows)
+            for pieces, kept, across in _groupings(node, target, arithmetic, cut, t, vectors, rows)
         ]
         costs_of = ((estimate(node, target, arithmetic, o), o) for o in dict.fromkeys(options))
         for cost, tiling in nearest(costs_of):
@@ -219,28 +231,34 @@ def _spans(
 
 def _groupings(
     node: Node[Conv], target: Target, arithmetic: Arithmetic, win: CutWindow, t: int, vectors: int, rows: int
-) -> Iterator[tuple[int, bool]]:
-    """Numbers of pieces that a group may have, and whether weights are kept beside it. Where they are not,
-    the larger groups are, the more seldom weights are transformed, or read; V may be up to four
-    times as large as the second-level cache, since it is read in order."""
+) -> Iterator[tuple[int, bool, bool]]:
+    """Numbers of pieces that a group may have, whether weights are kept beside it, and whether it goes from
+    one image to the next. Where weights are not kept, the larger groups are, the more seldom they are
+    transformed, or read; V may be up to four times as large as the second-level cache, since it is read in
+    order."""
     facts, block, size = target.facts, target.block, dtypes.itemsize(arithmetic.factors)
     channels = -(-_terms(node, win, block) // block) * block
     depths = [high - low for low, high in _spans(node, win, block, vectors, arithmetic.group)]
     matrices, width = prod(_points(win, t)) * size, vectors * block
-    pieces, packed = _pieces(node, win, t), arithmetic.dot is not None
+    pieces, packed, images = _pieces(node, win, t), arithmetic.dot is not None, _images(node)
     if node.op.groups > 1 and not packed and matrices * max(depths) * width > facts.level2_bytes // 2:
         return  # U of a panel is not cut into chunks there
     for nbytes in (facts.level2_bytes // 3, *(facts.level2_bytes << k for k in range(3))):
         nbytes //= 2 if packed else 1  # M is beside V
         most = max(rows, min(nbytes, facts.level3_bytes // 3) // (matrices * channels))
-        yield -(-pieces // -(-pieces // most)), False  # groups of equal size
+        for across, all_ in ((False, pieces), (True, images * pieces)):
+            if not across or (pieces < most and images > 1):
+                yield -(-all_ // -(-all_ // most)), False, across  # groups of equal size
     if packed:
         return
     kept = matrices * max(depths) * width * len(depths)
     room = (facts.level2_bytes - kept) // (matrices * (channels + width))  # pieces whose V and M fit beside U
     if room >= rows:
         most = max(rows, min(room, facts.level2_bytes // 6 // (matrices * channels)) // rows * rows)
-        yield max(rows, min(most, _images(node) * pieces // FEW_GROUPS)), True
+        most = max(rows, min(most, images * pieces // FEW_GROUPS))
+        yield min(most, pieces), True, False
+        if pieces < most and images > 1:
+            yield most, True, True
 
 
 def _points(win: CutWindow, t: int) -> tuple[int, int]:
@@ -298,11 +316,13 @@ def factors(node: Node[Conv]) -> tuple[str, str]:
 
 def estimate(node: Node[Conv], target: Target, arithmetic: Arithmetic, tiling: Tiling) -> Estimate:
     """Products in tiles, transforms by their instructions, the weights' for every group of pieces unless they
-    are kept or stored, and moving everything once, weights for every group. A group is of one image."""
+    are kept or stored, and moving everything once, weights for every group."""
     w, dot, win = node.inputs[1].tensor, arithmetic.dot, _window(node, tiling.split)
     vectors, block = tiling.vectors, target.block
     t, images = prod(_points(win, tiling.points)), _images(node)
     pieces = _pieces(node, win, tiling.points)
+    if tiling.across:
+        pieces, images = pieces * images, 1
     depths = [high - low for low, high in _spans(node, win, block, vectors, tiling.group)]
     parts = target.registers(arithmetic.sums, block)  # of a vector
     size, of_sums = (dtypes.itemsize(dtype) for dtype in (arithmetic.factors, arithmetic.sums))
@@ -443,16 +463,17 @@ def emit_plan(plan: WinogradPlan) -> Code:
         for height in plan.heights:
             emit_multiply(k, plan, plan.tile(height, kind.vectors))
         emit_join(k, plan, kind)
-    parts = plan.out.batch * plan.groups.count * plan.parted * plan.bands
-    work = costs.work(plan.cost, plan.out.batch * plan.pieces)
+    parts = plan.images * plan.groups.count * plan.parted * plan.bands
+    work = costs.work(plan.cost, plan.images * plan.pieces)
     unit = 0 if plan.kept else plan.parted * plan.bands  # V is for a group, U that is kept for a call
     return single(k.step(parts, work, scratch, unit), over=plan.epilogue.over)
 
 
 @dataclass(frozen=True)
 class Share:
-    """What of a group one call computes: its image, its first piece and how many it has, the bands of its
-    tiles that are among the call's parts, and the `new` ones, whose data is not in V yet; U and M."""
+    """What of a group one call computes: its image, if it is of one, its first piece and how many it has,
+    the bands of its tiles that are among the call's parts, and the `new` ones, whose data is not in V yet; U
+    and M."""
 
     n: str
     group: str
@@ -496,13 +517,14 @@ def bands_of(f: Function, plan: WinogradPlan, run: str) -> Bands:
 
 def emit_share(f: KernelFunction, plan: WinogradPlan, share: Share, run: str) -> None:
     """A run of panels of some bands of a group."""
-    image = f.offset(f.input(0), f.mul(share.n, f.size(plan.x.image)))
 
     def spread(height: int, start: str) -> None:
         tile = f.offset("%scratch", f.mul(start, plan.piece))
         # Neighbouring pieces one after the other, which read and write neighbouring lines.
         with f.loop(0, plan.blocks) as blocks, f.loop(0, height) as rows:
-            y, x, _, _ = plan.place(f, f.add(f.add(share.first, start), rows.index))
+            n, piece = plan.image_and_piece(f, share.n, f.add(f.add(share.first, start), rows.index))
+            y, x, _, _ = plan.place(f, piece)
+            image = f.offset(f.input(0), f.mul(n, f.size(plan.x.image)))
             block, phase = plan.phase(f, blocks.index)
             plane = f.offset(image, f.mul(block, f.size(plan.x.plane)))
             source = plan.tap(f, plane, y, x, phase)
@@ -513,12 +535,13 @@ def emit_share(f: KernelFunction, plan: WinogradPlan, share: Share, run: str) ->
                 f.statement(f"call void @{ENTRY}.spread(ptr %args, {places})")
 
     plan.for_tiles(f, share.count, share.new, spread)
-    rows = plan.rows_of(f, share.group, share.bands)
     for kind in plan.kinds:
         begin, end = plan.run_of(f, kind, run)
         with f.loop(begin, end) as panels:
             block = plan.first_block(f, kind, panels.index)
-            clear_planes(f, plan.out.stored, share.n, block, kind.vectors, rows)
+            if plan.out.stored.halo != (0, 0):
+                with plan.cleared(f, share.n, share.group, share.bands) as (n, rows):
+                    clear_planes(f, plan.out.stored, n, block, kind.vectors, rows)
             emit_products(f, plan, kind, panels.index, share)
             emit_results(f, plan, kind, block, share)
 
@@ -602,15 +625,16 @@ def emit_transformed(
 def emit_results(f: KernelFunction, plan: WinogradPlan, kind: Panels, block: str, share: Share) -> None:
     begin, end = (plan.first_piece(f, share.count, band) for band in share.bands)
     with f.loop(begin, end) as pieces:
-        y, x, above, left = plan.place(f, f.add(share.first, pieces.index))
+        n, piece = plan.image_and_piece(f, share.n, f.add(share.first, pieces.index))
+        y, x, above, left = plan.place(f, piece)
         words = [
             "ptr %args",
             f"ptr {f.offset(share.m, f.mul(pieces.index, kind.width * plan.size))}",
-            f"ptr {plan.out.address(f, f.output(), share.n, block, y, x)}",
+            f"ptr {plan.out.address(f, f.output(), n, block, y, x)}",
             f"i64 {above}",
             f"i64 {left}",
             *(f"i64 {word}" for word in plan.below(f, y, x)),
             *(f"i64 {end}" for end in plan.ends(f, y, x)),
-            *plan.epilogue.arguments(f, share.n, block, y, x),
+            *plan.epilogue.arguments(f, n, block, y, x),
         ]
         f.statement(f"call void @{ENTRY}.join{kind.vectors}({', '.join(words)})")

@@ -4,7 +4,8 @@ each lies in memory. `kernels/winograd.py` says what is computed in which order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 
 from ...ir import dims, dtypes
@@ -36,7 +37,7 @@ class Tiling:
     `pieces`; panels of `vectors` blocks of channels and tiles of at most `rows` pieces. `kept`: weights are
     transformed once, all of them, not for every group. `stored`: the weights' type, where it is not that of
     sums. `group`: channels that one dot product adds up, where weights are transformed before the run.
-    `split`: into how many a long window is cut."""
+    `split`: into how many a long window is cut. `across`: groups go from one image to the next."""
 
     points: int
     vectors: int
@@ -46,6 +47,7 @@ class Tiling:
     stored: str | None = None
     group: int | None = None
     split: int = 1
+    across: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,10 @@ def _apart(nbytes: int) -> int:
 
 
 class WinogradPlan:
-    """One step, whose parts are a group of pieces of one image, some panels and, where these are few, a band
-    of the group's tiles; its scratch holds V, then U, then M. `spans`: for each panel the input channels that
-    it sums over. `folded`: how many pixels the rows have that a single row becomes (1: it stays)."""
+    """One step, whose parts are a group of pieces, of one image or across images, some panels and, where
+    these are few, a band of the group's tiles; its scratch holds V, then U, then M. `spans`: for each panel
+    the input channels that it sums over. `folded`: how many pixels the rows have that a single row becomes
+    (1: it stays)."""
 
     def __init__(
         self,
@@ -139,7 +142,9 @@ class WinogradPlan:
         self.lengths = lengths_of(window, (self.out.height, self.out.width))
         self.along = tuple(dims.ceil_divide(n, m) for n, m in zip(self.lengths, self.size_of_piece))
         self.columns = self.along[1] * self.apart[1]
-        self.pieces = self.along[0] * self.apart[0] * self.columns
+        self.of_image = self.along[0] * self.apart[0] * self.columns  # pieces
+        self.across, batch = tiling.across, self.out.batch
+        self.pieces, self.images = (self.of_image * batch, 1) if self.across else (self.of_image, batch)
         self.piece = self.blocks * self.pixel  # bytes of a piece in one of the matrices V
         self.groups = self._groups(tiling.pieces)
         most = self.counts[-1]
@@ -215,7 +220,7 @@ class WinogradPlan:
         bands of tiles, where runs are few as well and weights are not kept. Who computes several of them, one
         after the other, transforms data and weights once."""
         panels = sum(kind.count for kind in self.kinds)
-        wanted = costs.parts_for(self.cost.total) // dims.typical(self.out.batch * self.groups.count)
+        wanted = costs.parts_for(self.cost.total) // dims.typical(self.images * self.groups.count)
         parted, each = max(1, min(panels, wanted)), self.groups.each
         if self.kept:
             return parted, 1
@@ -387,12 +392,23 @@ class WinogradPlan:
                 body(height, f.add(at, f.mul(loop.index, height)))
             at = f.add(at, f.mul(tiles, height))
 
-    def rows_of(self, f: KernelFunction, group: str, bands: Bands) -> tuple[str, str]:
-        """The rows of the output whose border some bands of a group clear: any partition will do."""
+    @contextmanager
+    def cleared(self, f: KernelFunction, n: str, group: str, bands: Bands) -> Iterator[tuple[str, Bands]]:
+        """The images, of the n-th alone or of all, and of each the rows whose border some bands of a group
+        clear: any partition will do."""
         height = f.size(self.out.stored.height)
+        rows = f.mul(height, f.size(self.out.batch)) if self.across else height
         all_bands = f.mul(f.maximum(f.size(self.groups.count), 1), self.bands)
-        first, last = (f.add(f.mul(group, self.bands), band) for band in bands)
-        return f.divide(f.mul(first, height), all_bands)[0], f.divide(f.mul(last, height), all_bands)[0]
+        wanted = (f.add(f.mul(group, self.bands), band) for band in bands)
+        first, last = (f.divide(f.mul(band, rows), all_bands)[0] for band in wanted)
+        if not self.across:
+            yield n, (first, last)
+            return
+        each = f.maximum(height, 1)
+        beyond = f.divide(f.add(last, f.sub(each, 1)), each)[0]
+        with f.loop(f.divide(first, each)[0], beyond) as image:
+            before = f.mul(image.index, height)
+            yield image.index, (f.maximum(f.sub(first, before), 0), f.minimum(f.sub(last, before), height))
 
     def run_of(self, f: Function, kind: Panels, run: str) -> tuple[str, str]:
         """The panels of a kind that belong to a run: numbers within the kind."""
@@ -401,9 +417,13 @@ class WinogradPlan:
         begin, end = (f.maximum(0, f.minimum(kind.count, f.sub(at, kind.first))) for at in cuts)
         return begin, end
 
+    def image_and_piece(self, f: KernelFunction, n: str, piece: str) -> tuple[str, str]:
+        """The image of a piece, the n-th where groups are of one, and the piece's number there."""
+        return f.divide(piece, f.size(self.of_image)) if self.across else (n, piece)
+
     def place(self, f: KernelFunction, piece: str) -> tuple[str, str, str, str]:
-        """The first row and column of a piece, and how many of its rows and columns belong to the piece
-        before: at the end of a row or column pieces overlap."""
+        """The first row and column of a piece of an image, and how many of its rows and columns belong to the
+        piece before: at the end of a row or column pieces overlap."""
         if isinstance(self.out, Folded):
             row, x = f.divide(piece, f.size(self.columns))
             wanted = f.mul(row, self.size_of_piece[0])

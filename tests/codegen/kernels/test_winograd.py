@@ -11,6 +11,7 @@ from support.assembly import spills
 from support.blocked_cases import (
     behind_the_first,
     check,
+    check_choice,
     check_halves,
     choices,
     convolution,
@@ -24,7 +25,7 @@ from support.guarded import guarded
 
 from onnxc.codegen.kernels import winograd
 from onnxc.codegen.tiles.winograd_transforms import transforms
-from onnxc.ir import expr
+from onnxc.ir import dims, expr
 from onnxc.ir.expr import input_, sigmoid
 from onnxc.target import LEVELS
 
@@ -408,6 +409,79 @@ def test_every_line_of_the_weights_of_later_panels_is_fetched_while_others_are_m
     for choice in transforming_often:
         lines, memory = harness.fetched_lines(laid_out(node, choice), choice, case.arrays, far)
         assert {*behind_the_first(memory["input"][1], choice, 9 * 256)} <= lines
+
+
+# Groups across images ----------------------------------------------------------------------------
+
+N = dims.symbol("n", 5)
+SMALL = [
+    ((7, 8), (3, 3), {"pads": 1}),
+    ((1, 20), (1, 3), {"pads": (0, 1, 0, 1)}),
+    ((1, 23), (1, 3), {"dilations": 4}),  # rows are folded
+    ((9, 10), (3, 3), {"pads": 2, "dilations": 2}),
+    ((9, 8), (4, 4), {"pads": 1, "strides": 2}),
+    ((6, 7), (3, 3), {"pads": 1, "groups": 2}),
+]
+
+
+def groups_of(case, target, pieces, across=True):
+    """(node, choice) of the case for each size of a piece, in groups of so many across images."""
+    node, offered = choices(case, winograd, target)
+    for choice in offered:
+        yield node, replace(choice, tiling=replace(choice.tiling, pieces=pieces, across=across))
+
+
+@SHORTER
+@TARGETS
+@pytest.mark.parametrize("pieces", [3, 7, 100])
+@pytest.mark.parametrize("batch", ["known", "open", "all open"])
+@pytest.mark.parametrize("size, window, options", SMALL, ids=str)
+def test_groups_go_from_one_image_to_the_next(target, size, window, options, batch, pieces):
+    groups = options.get("groups", 1)
+    symbolic = {"known": None, "open": (N, 40, *size), "all open": (N, 40, *symbols(*"hw"))}[batch]
+    case = convolution((5, 40, *size), (48, 40 // groups, *window), **options, symbolic=symbolic)
+    for node, choice in groups_of(case, target, pieces):
+        check_choice(case, node, choice, target, output_halo=1)
+
+
+@SHORTER
+@TARGETS
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_groups_across_as_many_images_as_there_are(target, n):
+    unknown = (N, 20, *symbols("h", "w"))
+    case = convolution((n, 20, 6, 7), (40, 20, 3, 3), pads=1, symbolic=unknown)
+    for node, choice in groups_of(case, target, 9):
+        check_choice(case, node, choice, target, output_halo=1)
+
+
+@SHORTER
+@TARGETS
+@pytest.mark.parametrize("images", [1, 5])
+def test_residuals_of_groups_across_images(target, images):
+    total = input_(0, "float32") + input_(1, "float32") + input_(2, "float32")
+    extra = [channels_to(40), (random(images, 40, 6, 7, seed=8), False)]
+    case = convolution((5, 20, 6, 7), (40, 20, 3, 3), pads=1, epilogue=total.maximum(0.0), extra=extra)
+    for node, choice in groups_of(case, target, 9):
+        check_choice(case, node, choice, target, output_halo=1)
+
+
+@SHORTER
+@TARGETS
+def test_groups_across_images_give_the_bits_of_those_of_one(target):
+    case = convolution((6, 48, 7, 7), (72, 48, 3, 3), pads=1)
+    for every in zip(*(groups_of(case, target, 4, across) for across in (False, True)), strict=True):
+        one, all_ = (
+            harness.run_choice(laid_out(node, choice), choice, case.arrays, target)[0][0]
+            for node, choice in every
+        )
+        np.testing.assert_array_equal(one, all_)
+
+
+@pytest.mark.parametrize("images, across", [(1, {False}), (16, {True})])
+def test_small_images_of_a_batch_are_grouped_together(images, across):
+    case = convolution((images, 256, 7, 7), (256, 256, 3, 3), pads=1)
+    offered = choices(case, winograd, LEVELS["x86-64-v3"])[1]
+    assert {choice.tiling.across for choice in offered} == across
 
 
 # Epilogues ---------------------------------------------------------------------------------------

@@ -157,6 +157,14 @@ def test_any_cut_into_parts_gives_the_same(target):
 
 
 @WITH_DOTS
+def test_groups_across_images_and_any_cut_of_them_give_the_same(target):
+    case = integers((12, 64, 7, 6), (96, 64, 3, 3), pads=1, zero=3)
+    assert any(choice.tiling.across for choice in choices(case, winograd, target)[1])
+    exact(case, target, output_halo=1)
+    same_bits_in_any_cut(case, winograd, target)
+
+
+@WITH_DOTS
 def test_weights_from_beyond_the_caches_are_fetched_ahead(target):
     far = replace(target, run_bytes=2 * target.facts.level2_bytes)
     case = integers((1, 60, 4, 4), (72, 60, 3, 3), pads=1)
