@@ -7,11 +7,12 @@ its argument words, so that equal kernels have equal text and are emitted once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from typing import Any, Generic, Protocol, TypeVar
 
+from ..ir import dims
 from ..ir.dims import Dimension
 from ..ir.graph import Constant, Layout, Node
 from ..records import dataclass
@@ -91,6 +92,7 @@ class Choice(Offer[TilingT]):
 
 #: What a kernel offers besides its fastest takes at most so many times as long by estimate.
 NEAR = 1.3
+MORE, LEVEL = 64, 1.05  # rows or images that a run may bring; of one time another is taken for equal
 
 
 def nearest(options: Iterable[tuple[Estimate, TilingT]]) -> list[tuple[Estimate, TilingT]]:
@@ -98,6 +100,20 @@ def nearest(options: Iterable[tuple[Estimate, TilingT]]) -> list[tuple[Estimate,
     another may be faster."""
     found = sorted(options, key=lambda option: option[0].total)
     return [option for option in found if option[0].total <= NEAR * found[0][0].total]
+
+
+def lasting(
+    size: Dimension, options: Sequence[tuple[Estimate, TilingT]], timed: Callable[[TilingT], Estimate]
+) -> Sequence[tuple[Estimate, TilingT]]:
+    """The options that are worth offering where little of a size is typical and a run may bring more, as one
+    entry of a batch is: of those that are level those that are as good for much of it."""
+    if isinstance(size, int) or dims.typical(size) >= MORE or not options:
+        return options
+    least = min(cost.total for cost, _ in options)
+    level = [(cost, tiling) for cost, tiling in options if cost.total <= LEVEL * least]
+    with dims.of_many(MORE):
+        times = [timed(tiling).total for _, tiling in level]
+    return [option for option, time in zip(level, times) if time <= LEVEL * min(times)]
 
 
 def choices_of(kernel: Kernel, node: Node, target: Target) -> list[Choice]:

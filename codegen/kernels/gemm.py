@@ -27,7 +27,7 @@ from ...records import dataclass
 from ...target import Dot, Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import ALL, Choice, Code, KernelFunction, KernelText, Offer, Step, TilingT, nearest, offered
+from ..kernel import ALL, Choice, Code, KernelFunction, KernelText, Offer, Step, lasting, nearest, offered
 from ..text.emitter import ENTRY, Function, Text
 from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
@@ -43,7 +43,6 @@ SHARED_SET = 8  # rows whose elements at one k may fall into one set of the firs
 # How many tiles may read B as it lies, for more of which it is packed once; where vectors lie across lines.
 MOST_DIRECT, MOST_ASKEW = 64, 12
 RUN = 384  # columns that are long runs of the rows they are written to: memory takes short ones slowly
-MORE, LEVEL = 64, 1.05  # rows that a run may bring; of one time another is taken for equal
 UNKNOWN = 640  # rows, columns and terms at least of a product of which no size is known
 
 
@@ -84,7 +83,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     product = expected(product)
     found = sorted(tilings(product, target), key=lambda tiling: -tiling.rows)
     timed = partial(estimate, node, product, target=target)
-    for cost, tiling in lasting(product, found, timed):
+    for cost, tiling in lasting(product.m.size, nearest((timed(tiling), tiling) for tiling in found), timed):
         yield Offer(cost, tiling, packed=packed)
 
 
@@ -97,22 +96,6 @@ def expected(product: Product) -> Product:
         replace(axis, size=dims.maximum(axis.size, UNKNOWN)) for axis in (product.m, product.n, *product.k)
     )
     return replace(product, m=m, n=n, k=tuple(k))
-
-
-def lasting(
-    product: Product, found: Iterable[TilingT], timed: Callable[[TilingT], Estimate]
-) -> list[tuple[Estimate, TilingT]]:
-    """The nearest of the tilings that were found. Where few rows are typical and a run may bring more, as one
-    entry of a batch is, those alone that are as good for many: a tile of few rows multiplies these no faster
-    than others do, and many at half their rate."""
-    options = nearest((timed(tiling), tiling) for tiling in found)
-    m = product.m.size
-    if isinstance(m, int) or dims.typical(m) >= MORE:
-        return options
-    level = [(cost, tiling) for cost, tiling in options if cost.total <= LEVEL * options[0][0].total]
-    with dims.of_many(MORE):
-        times = [timed(tiling).total for _, tiling in level]
-    return [option for option, time in zip(level, times) if time <= LEVEL * min(times)]
 
 
 def tilings(product: Product, target: Target) -> Iterator[Tiling]:

@@ -15,7 +15,7 @@ from ...ir.ops import Contract
 from ...records import dataclass
 from ...target import Target
 from ..costs import Estimate
-from ..kernel import Choice, Code, Offer, offered
+from ..kernel import Choice, Code, Offer, lasting, nearest, offered
 from ..text.emitter import Function
 from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
@@ -52,7 +52,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
         cost = gemm.estimate(node, product, tiling, able)
         return replace(cost, compute=cost.compute * (1 + FURTHER * share))
 
-    for cost, tiling in gemm.lasting(product, found, timed):
+    for cost, tiling in lasting(product.m.size, nearest((timed(tiling), tiling) for tiling in found), timed):
         yield Offer(cost, tiling, packed=(product.operands[1],))
 
 

@@ -38,7 +38,7 @@ from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, nearest, offered, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, lasting, nearest, offered, single
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
 from ..tiles.blocked import clear_planes, plane_axes, reckoned, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
@@ -66,6 +66,7 @@ from .conv_grouped import spread_groups
 POINTS = (4, 6, 8)  # the values of t
 PIECES = range(2, 7)  # those of m: larger ones round more
 LONGEST = 5  # window along one axis that is not also cut into several
+SEVERAL = 3  # images in a group that make up for not knowing how many there are
 FEW_GROUPS = 16  # that threads share, at least
 FEW_CHANNELS = 16  # with fewer the transforms cost more than the products save
 
@@ -88,41 +89,37 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     if operands is None:
         return
     stored = None if grouped else _stored(node, target)
+    found: list[tuple[Estimate, Tiling]] = []
+    cuts: dict[tuple[int, int], tuple[CutWindow, Arithmetic]] = {}
+
+    def timed(tiling: Tiling) -> Estimate:
+        return estimate(node, target, cuts[tiling.split, tiling.points][1], tiling)
+
     for cut, t in _cuts(node):
         arithmetic = arithmetic_of(node, target, cut, t)
         if arithmetic is None or not _is_exact(node, arithmetic):
             continue
-        dot, sums = arithmetic.dot, arithmetic.sums
+        cuts[cut.split, t], dot, sums = (cut, arithmetic), arithmetic.dot, arithmetic.sums
         widths = {panel_tiling(target, outputs, block, sums, dot).vectors}
         if grouped:  # panels of several groups hold zeros, the more the more groups meet in them
             widths = set(range(1, min(-(-outputs // block), 4) + 1))
+        group = None if dot is None else dot.group
         options = [
-            Tiling(
-                *(
-                    t,
-                    vectors,
-                    rows,
-                    pieces,
-                    kept,
-                    stored,
-                    None if dot is None else dot.group,
-                    cut.split,
-                    across,
-                )
-            )
+            Tiling(t, vectors, rows, pieces, kept, stored, group, cut.split, across)
             for vectors in widths
             for rows in (most_rows(target, vectors * target.registers(sums, block), dot),)
             for pieces, kept, across in _groupings(node, target, arithmetic, cut, t, vectors, rows)
         ]
-        costs_of = ((estimate(node, target, arithmetic, o), o) for o in dict.fromkeys(options))
-        for cost, tiling in nearest(costs_of):
-            yield Offer(
-                cost + packing_estimate(node, target),
-                tiling,
-                (padded_layout(node, wide_enough(node, halo, cut, t), block), None, *operands),
-                without_halo(block, rank),
-                (1, *packed_operands(node)),
-            )
+        found += nearest((timed(option), option) for option in dict.fromkeys(options))
+    for cost, tiling in lasting(out.shape[0], found, timed):
+        wide = wide_enough(node, halo, cuts[tiling.split, tiling.points][0], tiling.points)
+        yield Offer(
+            cost + packing_estimate(node, target),
+            tiling,
+            (padded_layout(node, wide, block), None, *operands),
+            without_halo(block, rank),
+            (1, *packed_operands(node)),
+        )
 
 
 def _has_phases(node: Node[Conv]) -> bool:
@@ -241,14 +238,17 @@ def _groupings(
     depths = [high - low for low, high in _spans(node, win, block, vectors, arithmetic.group)]
     matrices, width = prod(_points(win, t)) * size, vectors * block
     pieces, packed, images = _pieces(node, win, t), arithmetic.dot is not None, _images(node)
+    open_ = not isinstance(node.outputs[0].shape[0], int)
     if node.op.groups > 1 and not packed and matrices * max(depths) * width > facts.level2_bytes // 2:
         return  # U of a panel is not cut into chunks there
     for nbytes in (facts.level2_bytes // 3, *(facts.level2_bytes << k for k in range(3))):
         nbytes //= 2 if packed else 1  # M is beside V
         most = max(rows, min(nbytes, facts.level3_bytes // 3) // (matrices * channels))
-        for across, all_ in ((False, pieces), (True, images * pieces)):
-            if not across or (pieces < most and images > 1):
-                yield -(-all_ // -(-all_ // most)), False, across  # groups of equal size
+        yield -(-pieces // -(-pieces // most)), False, False  # groups of equal size
+        if pieces < most and images > 1:
+            yield -(-images * pieces // -(-images * pieces // most)), False, True
+        elif SEVERAL * pieces <= most and open_:
+            yield most, False, True
     if packed:
         return
     kept = matrices * max(depths) * width * len(depths)
@@ -337,7 +337,7 @@ def estimate(node: Node[Conv], target: Target, arithmetic: Arithmetic, tiling: T
     u: float = panels * max(depths) * matrices * width
     if not tiling.kept:
         u = min(channels * matrices * width, target.facts.level2_bytes // 3)
-    among = tiling.pieces * t * (size * blocks * block + of_sums * width) + u  # V, M and U
+    among = min(tiling.pieces, pieces) * t * (size * blocks * block + of_sums * width) + u  # V, M and U
     each += costs.again(target, panels * pieces * matrices * channels, among)
     each += costs.scattered(target, pieces * matrices * blocks * block, among)
     data, weights, results = _transforms(win, target, tiling.points)

@@ -177,6 +177,9 @@ class WinogradPlan:
         return (self.matrices if self.packed else self.taps) * dtypes.itemsize(self.stored)
 
     def _groups(self, most: int) -> Lines:
+        """Of equal size; of as many images as there are, half as large as the last one may be."""
+        if self.across and not isinstance(self.pieces, int):
+            return Lines(self.pieces, -(-most // 2))
         count = -(-dims.typical(self.pieces) // most)
         return Lines(self.pieces, max(1, dims.typical(self.pieces) // count))
 
@@ -190,10 +193,10 @@ class WinogradPlan:
 
     @property
     def heights(self) -> list[int]:
-        """The heights of tiles: equal where the pieces are known, else the greatest and powers of two."""
+        """The heights of tiles, which are nearly equal."""
         if isinstance(self.pieces, int):
             return sorted({h for count in self.counts for h in equal_heights(count, self.rows)})
-        return [self.rows, *(1 << k for k in reversed(range((self.rows - 1).bit_length())))]
+        return list(range(1, self.rows + 1))
 
     def _chunk(self) -> tuple[int, int]:
         """Channels and rows of points whose U takes a third of the second-level cache. Channels are whole
@@ -363,34 +366,34 @@ class WinogradPlan:
         if band in ("0", str(self.bands)):
             return "0" if band == "0" else count
         if isinstance(self.pieces, int):
-            firsts = [self._first_known(f, known, band) for known in self.counts]
+            firsts = [self._first_of(f, known, band) for known in self.counts]
             if len(firsts) == 1:
                 return firsts[0]
             return f.select(f.compare("eq", count, self.counts[0]), "i64", *firsts)
-        tile = self.first_tile(f, f.divide(count, self.rows)[0], band)
-        behind = f.compare("eq", band, self.bands)
-        return f.select(behind, "i64", count, f.mul(tile, self.rows))
+        return self._first_of(f, count, band)
 
-    def _first_known(self, f: Function, count: int, band: str) -> str:
-        tiles = -(-count // self.rows)
-        low, larger = divmod(count, tiles)
+    def _first_of(self, f: Function, count: str | int, band: str) -> str:
+        tiles = self._tiles(f, count)
+        low, larger = f.divide(count, f.maximum(tiles, 1))
         tile = self.first_tile(f, tiles, band)
         return f.add(f.mul(tile, low), f.minimum(tile, larger))
 
+    def _tiles(self, f: Function, count: str | int) -> str:
+        return f.divide(f.add(count, self.rows - 1), self.rows)[0]
+
     def for_tiles(self, f: Function, count: str, bands: Bands, body: Callable[[int, str], None]) -> None:
         """body(height, first piece) for tiles that cover the pieces of some bands of a group once."""
-        if isinstance(self.pieces, int):
-            for known in self.counts:
-                first, last = (self.first_tile(f, -(-known // self.rows), band) for band in bands)
-                with f.when(f.compare("eq", count, known)):
-                    for_equal_tiles(f, known, self.rows, lambda h, piece, _: body(h, piece), first, last)
+
+        def tiles_of(pieces: str | int) -> None:
+            first, last = (self.first_tile(f, self._tiles(f, pieces), band) for band in bands)
+            for_equal_tiles(f, pieces, self.rows, lambda h, piece, _: body(h, piece), first, last)
+
+        if not isinstance(self.pieces, int):
+            tiles_of(count)
             return
-        at, end = (self.first_piece(f, count, band) for band in bands)
-        for height in self.heights:
-            tiles, _ = f.divide(f.sub(end, at), height)
-            with f.loop(0, tiles) as loop:
-                body(height, f.add(at, f.mul(loop.index, height)))
-            at = f.add(at, f.mul(tiles, height))
+        for known in self.counts:
+            with f.when(f.compare("eq", count, known)):
+                tiles_of(known)
 
     @contextmanager
     def cleared(self, f: KernelFunction, n: str, group: str, bands: Bands) -> Iterator[tuple[str, Bands]]:

@@ -413,7 +413,7 @@ def test_every_line_of_the_weights_of_later_panels_is_fetched_while_others_are_m
 
 # Groups across images ----------------------------------------------------------------------------
 
-N = dims.symbol("n", 5)
+N = dims.symbol("n", typical=5)
 SMALL = [
     ((7, 8), (3, 3), {"pads": 1}),
     ((1, 20), (1, 3), {"pads": (0, 1, 0, 1)}),
@@ -477,9 +477,11 @@ def test_groups_across_images_give_the_bits_of_those_of_one(target):
         np.testing.assert_array_equal(one, all_)
 
 
-@pytest.mark.parametrize("images, across", [(1, {False}), (16, {True})])
+@pytest.mark.parametrize(
+    "images, across", [(1, {False}), (16, {True}), (dims.symbol("n", typical=1), {True})], ids=str
+)
 def test_small_images_of_a_batch_are_grouped_together(images, across):
-    case = convolution((images, 256, 7, 7), (256, 256, 3, 3), pads=1)
+    case = convolution((2, 256, 7, 7), (256, 256, 3, 3), pads=1, symbolic=(images, 256, 7, 7))
     offered = choices(case, winograd, LEVELS["x86-64-v3"])[1]
     assert {choice.tiling.across for choice in offered} == across
 

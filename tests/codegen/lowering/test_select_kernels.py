@@ -272,17 +272,17 @@ def test_matrices_of_the_run_are_read_where_they_lie_while_their_panels_stay_nea
     assert found.nodes[0].choice.tiling.source == source
 
 
-def test_many_images_of_one_piece_each_are_convolved_directly():
-    """A group of Winograd's pieces is of one image: for each it would transform and read all weights."""
+def test_small_images_are_worth_transformed_weights_where_a_group_has_several():
     k = np.ones((256, 256, 3, 3), np.float32)
-    for images in (1, 16):
-        text = f"""graph g(%x: float32[{images}, 256, 16, 16]) {{
+    chosen = {}
+    for images, size in ((1, 4), (16, 4), (1, 16), (16, 16)):
+        text = f"""graph g(%x: float32[{images}, 256, {size}, {size}]) {{
             %k = constant float32[256, 256, 3, 3] #k
             %0 = conv(%x, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
             return %0
         }}"""
-        large, small = (selected(t, weights={"k": k}) for t in (text, text.replace("16, 16]", "4, 4]")))
-        assert "winograd" in kernels(large) and "winograd" not in kernels(small)
+        chosen[images, size] = "winograd" in kernels(selected(text, weights={"k": k}))
+    assert chosen == {(1, 4): False, (16, 4): True, (1, 16): True, (16, 16): True}
 
 
 def test_what_is_the_fastest_for_one_row_alone_is_not_chosen_where_there_may_be_more():
