@@ -43,7 +43,7 @@ def _flattened(graph: Graph, target: Target) -> Graph:
             found = _Writer(rewriter, node).pool(node.op)
         elif (
             isinstance(node.op, Conv)
-            and _is_known(node.op, *node.inputs[:2])
+            and _is_known(node.op, *node.inputs[:2], target)
             and not _share_blocks(node, target)
             and not _is_stem(node, target)
         ):
@@ -63,10 +63,22 @@ def _share_blocks(node: Node[Conv], target: Target) -> bool:
         return False
     if _idle_pair(op, w.shape) is not None:
         return False
-    inside, made = dims.number(w.shape[1]), dims.number(w.shape[0]) // op.groups
-    taps, block = dims.product(dims.numbers(w.shape[3:])), target.block
-    whole = block % made == 0 and block % (block // made * inside) == 0
-    return whole and 2 * max(inside, made) <= block and inside * taps <= MOST_PRODUCTS
+    inside, made = _group(op, w)
+    taps = dims.product(dims.numbers(w.shape[3:]))
+    few = 2 * max(inside, made) <= target.block and inside * taps <= MOST_PRODUCTS
+    return few and _fits_a_block(op, w, target)
+
+
+def _group(op: Conv, w: Value) -> tuple[int, int]:
+    """The channels that a group reads, and those that it makes."""
+    outputs, channels = dims.numbers(w.shape[:2])
+    return channels, outputs // op.groups
+
+
+def _fits_a_block(op: Conv, w: Value, target: Target) -> bool:
+    """Whether a block of channels is made by whole groups, which read no more than a block."""
+    inside, made = _group(op, w)
+    return target.block % made == 0 and target.block % (target.block // made * inside) == 0
 
 
 def _is_stem(node: Node[Conv], target: Target) -> bool:
@@ -91,15 +103,15 @@ def _is_separable(node: Node[Pool]) -> bool:
     return same
 
 
-def flattened(op: Op, x: Value, w: Value) -> Op:
+def flattened(op: Op, x: Value, w: Value, target: Target) -> Op:
     """The convolution that a Conv of these operands becomes here; any other op as it is."""
-    if not isinstance(op, Conv) or not _is_known(op, x, w):
+    if not isinstance(op, Conv) or not _is_known(op, x, w, target):
         return op
     axis = _idle_pair(op, w.shape)
     return _without(op, _shortest(w) if axis is None else axis)
 
 
-def _is_known(op: Conv, x: Value, w: Value) -> bool:
+def _is_known(op: Conv, x: Value, w: Value, target: Target) -> bool:
     """Whether there are three axes, the weights' sizes and the padding are numbers, and there are channels to
     be added up, or two axes are one: kernels that multiply lane by lane take windows over three."""
     if len(op.strides) != AXES or op.epilogue is not None:
@@ -107,8 +119,10 @@ def _is_known(op: Conv, x: Value, w: Value) -> bool:
     if not dims.is_static((*w.shape, *op.pads, x.shape[1])):
         return False
     sizes, pads = dims.numbers(w.shape), dims.numbers(op.pads)
-    summed = op.groups == 1 or min(sizes[:2]) > 1
-    return min(pads) >= 0 and min(sizes) > 0 and (summed or _idle_pair(op, sizes) is not None)
+    if min(pads) < 0 or min(sizes) == 0:
+        return False
+    summed = op.groups == 1 or min(sizes[:2]) > 1 or not (op.transposed or _fits_a_block(op, w, target))
+    return summed or _idle_pair(op, sizes) is not None
 
 
 def _shortest(w: Value) -> int:

@@ -111,7 +111,7 @@ class _Integers:
                 return None
         plain = replace(op, accumulate="int32", epilogue=None, exact=False)
         kernels = Value(TensorType(signed.dtype, signed.shape), name, signed)
-        if dot_of(flattened(plain, x.stored, kernels), x.stored, kernels, self.target) is None:
+        if dot_of(flattened(plain, x.stored, kernels, self.target), x.stored, kernels, self.target) is None:
             return None
         if isinstance(plain, Conv) and isinstance(x.zero, int):
             plain, x = replace(plain, zero=x.zero), replace(x, zero=0)

@@ -124,7 +124,7 @@ def _is_native(node: Node, target: Target) -> bool:
     x, w = node.inputs[:2]
     if w.constant is None and x.constant is not None and isinstance(node.op, Contract):
         x, w = w, x
-    return dot_of(flattened(node.op, x, w), x, w, target) is not None
+    return dot_of(flattened(node.op, x, w, target), x, w, target) is not None
 
 
 def _wide(node: Node) -> str | None:

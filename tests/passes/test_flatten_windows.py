@@ -125,6 +125,19 @@ def test_groups_that_share_a_block_stay(channels, stays_so):
     assert any(isinstance(n.op, Conv) and len(n.op.strides) == 3 for n in found.nodes) == stays_so
 
 
+@pytest.mark.parametrize("made, stays_so", [(1, True), (2, True), (16, True), (5, False), (32, False)])
+def test_groups_of_one_channel_stay_where_their_results_fill_blocks(made, stays_so):
+    found = agrees(
+        flatten_windows,
+        f"""graph g(%x: float32[1, 4, 4, 3, 3], %w: float32[{4 * made}, 1, 2, 2, 2]) {{
+        %y = conv(%x, %w) strides=(1, 1, 1) pads=(0, 0, 0, 0, 0, 0) dilations=(1, 1, 1) groups=4
+        return %y
+    }}""",
+        tolerance=1e-5,
+    )
+    assert any(isinstance(n.op, Conv) and len(n.op.strides) == 3 for n in found.nodes) == stays_so
+
+
 def test_places_between_results_are_left_out_before():
     shapes = "2, 4, 5, h, 4", "6, 4, 1, 1, 1"
     found = agrees(clean(flatten_windows), convolution(shapes, CONVOLUTIONS[shapes]), tolerance=1e-5, h=5)
