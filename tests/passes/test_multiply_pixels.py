@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.pass_text import agrees, clean, stays
 
-from onnxc.ir.ops import Contract, Conv
+from onnxc.ir.ops import Contract, Conv, Map
 from onnxc.passes.multiply_pixels import multiply_pixels
 
 PLAIN = "strides=(2, 3) pads=(0, 0, 0, 0) dilations=(1, 1)"
@@ -54,6 +54,35 @@ def test_a_window_of_the_whole_image_is_a_row(image, weights, attributes):
     text = convolution(image, weights, attributes, transposed=False)
     found = agrees(clean(multiply_pixels), text, constants(weights), tolerance=1e-5, d=4)
     assert [type(n.op) for n in found.nodes if isinstance(n.op, Conv | Contract)] == [Contract]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    "image, weights, attributes",
+    [
+        ("3, 5, 4, 3", "5, 1, 1, 1", "strides=(1, 1) pads=(0, 0, 0, 0) dilations=(2, 1)"),
+        ("d, 5, h", "5, 1, 1", "strides=(1,) pads=(0, 0) dilations=(1,)"),
+        ("2, 5, 2, 1, d", "5, 1, 1, 1, 1", "strides=(1, 1, 1) pads=(0, 0, 0, 0, 0, 0) dilations=(1, 1, 1)"),
+    ],
+)
+def test_groups_of_a_pixel_are_scales_of_channels(image, weights, attributes, transposed):
+    text = convolution(image, weights, f"{attributes} groups=5", transposed=transposed)
+    found = agrees(clean(multiply_pixels), text, constants(weights), tolerance=1e-6, d=4, h=6)
+    assert [type(n.op) for n in found.nodes if isinstance(n.op, Conv | Map)] == [Map]
+
+
+@pytest.mark.parametrize(
+    "weights, attributes",
+    [
+        ("10, 1, 1, 1", "strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)"),
+        ("5, 1, 1, 1", "strides=(1, 2) pads=(0, 0, 0, 0) dilations=(1, 1)"),
+        ("5, 1, 1, 1", "strides=(1, 1) pads=(0, 1, 0, 0) dilations=(1, 1)"),
+    ],
+    ids=["two results a channel", "strides", "padding"],
+)
+def test_other_groups_of_a_pixel_stay(weights, attributes):
+    text = convolution("3, 5, 4, 3", weights, f"{attributes} groups=5", transposed=False)
+    stays(multiply_pixels, text, constants(weights))
 
 
 @pytest.mark.parametrize("transposed, weights", [(True, "5, 7, 4, 3"), (False, "7, 5, 1, 1")])
