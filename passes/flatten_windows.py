@@ -43,7 +43,7 @@ def _flattened(graph: Graph, target: Target) -> Graph:
             found = _Writer(rewriter, node).pool(node.op)
         elif (
             isinstance(node.op, Conv)
-            and _is_known(node.op, *node.inputs[:2], target)
+            and _is_known(node.op, node.inputs[0], node.inputs[1], target)
             and not _share_blocks(node, target)
             and not _is_stem(node, target)
         ):
