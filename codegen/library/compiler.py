@@ -143,7 +143,10 @@ class Process:
         """Ends the compiler and the processes that it started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.communicate()
+        if (
+            self.process.stdout is not None and not self.process.stdout.closed
+        ):  # it is when it was stopped before
+            self.process.communicate()
 
 
 @contextlib.contextmanager

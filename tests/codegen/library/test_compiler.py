@@ -198,6 +198,13 @@ def test_a_request_to_end_while_a_compiler_works_ends_it(tmp_path, asked):
     assert process.process.returncode == -signal.SIGKILL
 
 
+def test_a_compiler_may_be_stopped_again(tmp_path):
+    process = compiler.start(["sleep", "300"], tmp_path / "x", tmp_path)
+    process.stop()
+    process.stop()
+    assert process.process.returncode == -signal.SIGKILL
+
+
 def test_a_compiler_for_this_machine_alone_is_not_asked_for_another(tmp_path):
     with pytest.raises(
         CompileError, match="'gcc' compiles for this machine, not for aarch64; `pip install zig"
