@@ -29,7 +29,7 @@ from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_opera
 from ..tiles.conv_plan import ConvPlan, emit_plan, extended, tile_estimate
 from ..tiles.grouped import GroupedPanel, Grouping, convolution, grouping
 from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, multiply_add_beside, waits
-from ..tiles.panel import Panel
+from ..tiles.panel import LINE, Panel, prefetch_line
 from ..tiles.panels import Panels, PanelTiling, bytes_of, in_groups
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from ..tiles.window_sums import merged, nest, taps
@@ -253,6 +253,7 @@ class GroupedPlan(ConvPlan):
         with f.loop(first, last, 1, list(zip(kinds, [*panel.pointers, *sums]))) as loop:
             here, values = loop.carried[: len(panel.pointers)], loop.carried[len(panel.pointers) :]
             a = f.offset("%a", f.mul(loop.index, f.size(x.plane)))
+            self._fetch(f, a, displacements)
             depth: int | str
             if whole:
                 loops, depth = merged(taps(x, self.window), block, x.itemsize)
@@ -265,6 +266,21 @@ class GroupedPlan(ConvPlan):
             values, after = nest(f, tile, values, a, panel.at(here), loops, depth, displacements)
             loop.carry(*after.pointers, *values)
         return loop.results[len(panel.pointers) :]
+
+    def _fetch(self, f: KernelFunction, a: str, displacements: Sequence[int]) -> None:
+        """Asks for the lines of a block of channels that the tile below reads and this one does not: where
+        windows move by several rows processors do not by themselves, and few multiply-adds wait for each."""
+        (height, width), (down, _) = self.window.kernel, self.window.strides
+        x, (further, across) = self.x, self.window.dilations
+        held = dims.typical(x.batch * x.image) <= f.target.facts.level2_bytes
+        if down == 1 or held:
+            return
+        first, *_, last = [0, *displacements[: len(displacements) // self.rows]]
+        behind = last + ((width - 1) * across + 1) * x.pixel
+        for row in range(down * self.rows):
+            line = f.offset(a, f.size(x.row * ((height - 1) * further + 1 + row)))
+            for place in range(first, behind, LINE):
+                prefetch_line(f, f.offset(line, place), level=1)
 
 
 @dataclass(frozen=True)
