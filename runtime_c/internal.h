@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #define ONNXC_HIDDEN __attribute__((visibility("hidden")))
+#define ONNXC_HERE static inline __attribute__((always_inline)) /* where types or counts are known */
 
 /* What the tables of a model refer to by name. The runtime is compiled once for all models; in an object for
  * static linking a digest takes the place of the zeros (codegen/library/runtime.py), so that many link into

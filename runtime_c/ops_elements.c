@@ -147,7 +147,7 @@ static uint64_t onnxc_value_bits(int32_t dtype) {
     }
 }
 
-static inline bool onnxc_is_nonzero(int32_t dtype, uint64_t mask, const char *element) {
+ONNXC_HERE bool onnxc_is_nonzero(int32_t dtype, uint64_t mask, const char *element) {
     switch (onnxc_dtype_bytes(dtype)) {
     case 1: return dtype == ONNXC_FLOAT8E8M0 || (*(const uint8_t *)element & mask) != 0;
     case 2: return (ONNXC_LOAD(uint16_t, element) & mask) != 0;

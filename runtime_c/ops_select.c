@@ -3,14 +3,20 @@
  * NonMaxSuppression and DynamicTimeWarping. Their numpy twins are in onnxc/ir/runtime_twins.py. */
 
 /* How many of a row's elements are not zero, and their indices, where there is room for them. Each is stored, and
- * the next one over it unless it counts: nobody can guess which do. */
-static inline int64_t onnxc_nonzero_row(const char *x, int64_t elements, int32_t dtype, uint64_t mask, int64_t *indices,
-                                        int64_t room) {
-    int64_t size = onnxc_dtype_bytes(dtype), count = 0, i = 0;
-    for (; indices == NULL && i < elements; i++) count += onnxc_is_nonzero(dtype, mask, x + size * i);
-    for (; i < elements && count < room; i++) {
-        indices[count] = i;
-        count += onnxc_is_nonzero(dtype, mask, x + size * i);
+ * the next one over it unless it counts: nobody can guess which do. Words of zeros alone are skipped. */
+ONNXC_HERE int64_t onnxc_nonzero_row(const char *x, int64_t elements, int32_t dtype, uint64_t mask, int64_t *indices,
+                                     int64_t room) {
+    int64_t size = onnxc_dtype_bytes(dtype), count = 0, i = 0, together = size < 8 ? 8 / size : 1;
+    uint64_t bits = size < 8 ? UINT64_MAX >> (64 - 8 * size) : UINT64_MAX, word = UINT64_MAX / bits * (mask & bits);
+    bool skips = size <= 8 && dtype != ONNXC_FLOAT8E8M0;
+    while (i < elements && (indices == NULL || count < room)) {
+        int64_t end = i + together < elements ? i + together : elements;
+        if (skips && end - i == together && (ONNXC_LOAD(uint64_t, x + size * i) & word) == 0) i = end;
+        for (; indices == NULL && i < end; i++) count += onnxc_is_nonzero(dtype, mask, x + size * i);
+        for (; i < end && count < room; i++) {
+            indices[count] = i;
+            count += onnxc_is_nonzero(dtype, mask, x + size * i);
+        }
     }
     return count;
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* region_cells.c - what cells of regions make of images of one type, ONNXC_NUMBER; a part of ops_regions.c. */
 
-#define ONNXC_HERE static inline __attribute__((always_inline)) /* where counts are known, for loops over vectors */
-
 /* The sum of two numbers, or the greater one: the first where they do not compare. */
 static inline ONNXC_NUMBER ONNXC_TYPED(onnxc_combined)(ONNXC_NUMBER a, ONNXC_NUMBER b, bool greatest) {
     return greatest ? b > a ? b : a : a + b;
@@ -51,5 +49,3 @@ ONNXC_HERE void ONNXC_TYPED(onnxc_combine_cells)(const ONNXC_NUMBER *plane, int6
         }
     }
 }
-
-#undef ONNXC_HERE
