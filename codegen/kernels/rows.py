@@ -23,6 +23,7 @@ from ...target import Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, offered, single
+from ..nests.indexed import Named, named, numbers_at, picked
 from ..nests.nest import (
     ERROR_BYTES,
     Block,
@@ -33,10 +34,11 @@ from ..nests.nest import (
     broadcasting,
     collapse,
     displaced,
+    input_view,
     loops,
 )
 from ..nests.operands import SLOT_BYTES, Reader, evaluate, nothing, vector_lanes
-from ..nests.row_passes import DEAR, KEPT, Pass, RowPasses, analysed
+from ..nests.row_passes import DEAR, KEPT, Gathered, Pass, RowPasses, analysed
 from ..nests.states import State
 from ..text.conversion import NARROW, to_computed
 from ..text.emitter import Function, scalar_type, vector_type
@@ -96,9 +98,13 @@ class _Kernel:
     def __init__(self, node: Node[Fused], target: Target, rows: RowPasses):
         self.node, self.target, self.k, self.rows = node, target, KernelText(target), rows
         outer, row = range(rows.outer), range(rows.outer, len(rows.shape))
-        places = [("input", i, v.tensor) for i, v in enumerate(node.inputs)]
-        places += [("output", i, v.tensor) for i, v in enumerate(node.outputs)]
-        views = [broadcasting(kind, i, t, rows.shape) for kind, i, t in places]
+        self.named = {i: self._named(i, gathered) for i, gathered in rows.gathered.items()}
+        seen = {i: nest.whole for i, nest in self.named.items()}
+        seen |= {nest.index.index: nest.index for nest in self.named.values()}
+        views = [
+            seen.get(i) or broadcasting("input", i, v.tensor, rows.shape) for i, v in enumerate(node.inputs)
+        ]
+        views += [broadcasting("output", i, v.tensor, rows.shape) for i, v in enumerate(node.outputs)]
         sizes = tuple(rows.shape[a] for a in row)
         kept = [
             View("kept", i, e.dtype, row_major(sizes, dtypes.itemsize(e.dtype)))
@@ -123,6 +129,12 @@ class _Kernel:
             and not any(e.dtype in (*NARROW, "bool") for e in rows.kept)
         )
 
+    def _named(self, source: int, gathered: Gathered) -> Named:
+        """How the rows of an operand are picked."""
+        x, places = (self.node.inputs[i] for i in (source, gathered.places))
+        views = input_view(self.node, source), input_view(self.node, gathered.places)
+        return named(gathered.op, views[0], x.shape, views[1], places.shape, views[0])
+
     def _together(self) -> int:
         """How many rows at once: the fewer, the longer they are; no more than there are."""
         vectors = dims.typical(dims.product(self.inner)) / self.lanes
@@ -141,8 +153,12 @@ class _Kernel:
         effort += sum(costs.weight(target, *p.before.values()) for p in passes)
         moved = count * sum(dtypes.itemsize(v.dtype) for v in self._whole() if v.constant is None)
         among = moved * dims.typical(dims.product(self.outer))
+        found = costs.overhead(target, costs.LOOKUP * sum(len(n.components) for n in self.named.values()))
+        for i in self.named:
+            source = self.node.inputs[i].tensor
+            found += costs.move(target, count * dtypes.itemsize(source.dtype), dims.typical(source.nbytes))
         folds = costs.overhead(self.target, costs.FOLDED_ROW * (1 + len(self.rows.reduced)) / self.together)
-        return costs.compute(target, effort) + costs.move(target, moved, among) + folds
+        return costs.compute(target, effort) + costs.move(target, moved, among) + folds + found
 
     def unrolled(self, one: Pass, rows: int) -> int:
         """How many vectors along each of so many rows a pass combines apart; 0 where it has no loop."""
@@ -158,8 +174,8 @@ class _Kernel:
 
     def _whole(self) -> list[Value]:
         """Operands and results that have an element of their own for each of all rows'."""
-        values = (*self.node.inputs, *self.node.outputs)
-        return [v for v in values if v.tensor.count == dims.product(self.rows.shape)]
+        inputs = [v for i, v in enumerate(self.node.inputs) if i not in self.named]
+        return [v for v in (*inputs, *self.node.outputs) if v.tensor.count == dims.product(self.rows.shape)]
 
     @property
     def estimate(self) -> Estimate:
@@ -222,8 +238,8 @@ class _Kernel:
         for at in rows:
             pointers.append(
                 {
-                    (kind, i): address(f, view, at)
-                    for (kind, i), view in self.outside.items()
+                    (kind, i): self._start(f, kind, i, at)
+                    for kind, i in self.outside
                     if kind == "output" or i in used
                 }
             )
@@ -231,6 +247,19 @@ class _Kernel:
             for mine, place in zip(pointers, places):
                 mine["kept", index] = f.offset("%scratch", f.size(place))
         _Strip(self, f, pointers).emit()
+
+    def is_shared(self, operand: int) -> bool:
+        """Whether all rows read the same of an operand."""
+        return operand not in self.named and all(s == 0 for s in self.outside["input", operand].strides)
+
+    def _start(self, f: KernelFunction, kind: str, index: int, at: tuple[str, ...]) -> str:
+        """Where the row of an operand or a result begins."""
+        start = address(f, self.outside[kind, index], at)
+        if kind == "output" or index not in self.named:
+            return start
+        nest = self.named[index]
+        places = address(f, self.outside["input", nest.index.index], at)
+        return picked(f, start, numbers_at(f, nest.components, nest.index.dtype, places))
 
 
 # Rows --------------------------------------------------------------------------------------------
@@ -415,7 +444,7 @@ class _Vectors:
 
     def _read(self, leaf: int, index: str, lanes: int, mask: str | None, shared: dict[int, str]) -> str:
         reader = self.readers[leaf]
-        if leaf >= KEPT or any(s != 0 for s in self.kernel.outside["input", leaf].strides):
+        if leaf >= KEPT or not self.kernel.is_shared(leaf):
             return reader.read(index, lanes, mask)
         if leaf not in shared:
             shared[leaf] = self._computed(reader.view.dtype, reader.read(index, lanes, mask), lanes)

@@ -10,7 +10,7 @@ Updates whose places may coincide run in one part, in row-major order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -257,28 +257,10 @@ class Lookup(Piece):
 
     def _place(self, f: KernelFunction, whole: str, index: str) -> str:
         """The address that the indices at `index` name."""
-        for number, stride in self._numbers(f, index):
-            whole = displaced(f, whole, number, stride)
-        return whole
+        return picked(f, whole, self._numbers(f, index))
 
     def _numbers(self, f: KernelFunction, index: str) -> Iterable[tuple[str, str]]:
-        """The indices at `index`, checked and counted from the start, each with what a step of it is."""
-        for component in self.components:
-            number = self._number(f, f.offset(index, component.offset))
-            if not component.inside:
-                limit = f.size(component.limit)
-                negative = f.compare("slt", number, 0)
-                wrapped = f.add(number, f.select(negative, "i64", limit, "0"))
-                with f.when(f.compare("uge", wrapped, limit)):
-                    fail(f, "index_out_of_range", number)
-                number = wrapped
-            yield number, f.size(component.stride)
-
-    def _number(self, f: Function, pointer: str) -> str:
-        dtype = self.index.dtype
-        word = f"i{8 * dtypes.itemsize(dtype)}"
-        number = f.load(word, pointer)
-        return f.cast("sext" if dtypes.is_signed(dtype) else "zext", number, "i64")
+        return numbers_at(f, self.components, self.index.dtype, index)
 
     def _element(self, f: Function, plain: str, place: str) -> None:
         if self.operation is not None:
@@ -312,6 +294,30 @@ class Lookup(Piece):
         body = expr.apply(operation, expr.input_(0, dtype), expr.input_(1, dtype))
         (value,) = lower(f, [body], lambda i: operands[i], lanes)
         store_lanes(f, dtype, value, pointers[0], lanes, mask)
+
+
+def numbers_at(
+    f: KernelFunction, components: Sequence[Component], dtype: str, index: str
+) -> Iterator[tuple[str, str]]:
+    """The indices at `index`, checked and counted from the start, each with what a step of it is."""
+    word, extended = f"i{8 * dtypes.itemsize(dtype)}", "sext" if dtypes.is_signed(dtype) else "zext"
+    for component in components:
+        number = f.cast(extended, f.load(word, f.offset(index, component.offset)), "i64")
+        if not component.inside:
+            limit = f.size(component.limit)
+            negative = f.compare("slt", number, 0)
+            wrapped = f.add(number, f.select(negative, "i64", limit, "0"))
+            with f.when(f.compare("uge", wrapped, limit)):
+                fail(f, "index_out_of_range", number)
+            number = wrapped
+        yield number, f.size(component.stride)
+
+
+def picked(f: Function, whole: str, numbers: Iterable[tuple[str, str]]) -> str:
+    """The address so many steps of each kind from `whole` on."""
+    for number, stride in numbers:
+        whole = displaced(f, whole, number, stride)
+    return whole
 
 
 # Nodes -------------------------------------------------------------------------------------------

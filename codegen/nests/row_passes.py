@@ -20,7 +20,7 @@ from ...ir import dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Graph, Node, Value
-from ...ir.ops import Map, Reduce
+from ...ir.ops import Gather, Map, Reduce
 from ...records import dataclass
 from .. import costs
 from ..text.conversion import NARROW, SCALES, computed_in
@@ -59,9 +59,18 @@ class Pass:
     known: list[int] = field(default_factory=list)  # their other leaves
 
 
+@dataclass(frozen=True)
+class Gathered:
+    """How an operand is read of which a Gather picks each row, and which operand names its place."""
+
+    op: Gather
+    places: int
+
+
 class RowPasses:
     """The plan of a group over `shape`, whose axes from `outer` on make a row. `outputs` are the
-    region's as expressions of leaves, those in `written` over whole rows, the others numbers."""
+    region's as expressions of leaves, those in `written` over whole rows, the others numbers. `gathered`: the
+    operands whose rows Gathers pick."""
 
     def __init__(self, shape: tuple[Dimension, ...], depth: int, dear: int):
         self.shape, self.outer, self.dear = shape, len(shape) - depth, dear
@@ -71,6 +80,7 @@ class RowPasses:
         self.outputs: list[Expr] = []
         self.written: list[int] = []
         self.passes: list[Pass] = []
+        self.gathered: dict[int, Gathered] = {}
         self._level: dict[Expr, int] = {}  # the first pass in which a node can be computed or read
         self._wide: dict[Expr, bool] = {}
 
@@ -383,24 +393,32 @@ def _never_nan(root: Expr) -> bool:
 
 def analysed(region: Graph, dear: int = DEAR) -> RowPasses | None:
     """The region's plan, in which what costs later passes more than `dear` is kept; None if it is no
-    computation of rows: Reduces over other than the same last axes or of other kinds, values of another
-    shape, indices, checks, or a constant tensor that is no operand."""
-    reduces = [n for n in region.nodes if isinstance(n.op, Reduce)]
-    if not reduces or any(n.op.kind not in KINDS or not n.op.keepdims or not n.op.axes for n in reduces):
+    computation of rows: Reduces over other than the same last axes or of other kinds, rows gathered along
+    other axes, values of another shape, indices, checks, or a constant tensor that is no operand."""
+    frame = _frame(region)
+    if frame is None:
         return None
-    shape, depth = reduces[0].inputs[0].shape, len(reduces[0].op.axes)
-    trailing = tuple(range(len(shape) - depth, len(shape)))
-    if any(n.op.axes != trailing or n.inputs[0].shape != shape for n in reduces):
-        return None
+    shape, depth = frame
     rows = RowPasses(shape, depth, dear)
     values: dict[Value, Expr] = {}
+    number = {value: index for index, value in enumerate(region.inputs)}
+    for node in region.nodes:
+        if isinstance(node.op, Gather):
+            if not all(value in number for value in node.inputs):
+                return None
+            source, places = (number[value] for value in node.inputs)
+            rows.gathered[source] = Gathered(node.op, places)
+            values[node.outputs[0]] = rows.leaf(source, node.outputs[0].dtype, 0, True)
+    apart = {*rows.gathered, *(found.places for found in rows.gathered.values())}
     for index, value in enumerate(region.inputs):
+        if index in apart:
+            continue
         if value.rank > len(shape):
             return None
         wide = any(d != 1 for d in value.shape[max(0, value.rank - depth) :])
         values[value] = rows.leaf(index, value.dtype, 0, wide)
     for node in region.nodes:
-        made = _value(node, values, rows)
+        made = values.get(node.outputs[0]) or _value(node, values, rows)
         if made is None:
             return None
         values[node.outputs[0]] = made
@@ -412,6 +430,21 @@ def analysed(region: Graph, dear: int = DEAR) -> RowPasses | None:
             rows.written.append(index)
     rows.distribute()
     return rows
+
+
+def _frame(region: Graph) -> tuple[tuple[Dimension, ...], int] | None:
+    """The shape of all rows, and how many of its axes a row has."""
+    frames: list[tuple[tuple[Dimension, ...], int]] = []
+    for node in region.nodes:
+        if isinstance(node.op, Reduce):
+            shape, axes = node.inputs[0].shape, node.op.axes
+            trailing = tuple(range(len(shape) - len(axes), len(shape)))
+            if node.op.kind not in KINDS or not node.op.keepdims or not axes or axes != trailing:
+                return None
+            frames.append((shape, len(axes)))
+        elif isinstance(node.op, Gather):
+            frames.append((node.outputs[0].shape, node.op.row_axes(*(v.tensor for v in node.inputs))))
+    return frames[0] if frames and all(frame == frames[0] for frame in frames) else None
 
 
 def _value(node: Node, values: dict[Value, Expr], rows: RowPasses) -> Expr | None:

@@ -461,6 +461,15 @@ class Gather(Op):
                 shape = (*indices.shape[:-1], *x.shape[batch + depth :])
         return (TensorType(x.dtype, tuple(shape)),)
 
+    def row_axes(self, x: TensorType, indices: TensorType) -> int:
+        """How many axes, the last ones, run through x from the place that indices name: those of a row."""
+        match self.form:
+            case "axis":
+                return x.rank - self.axis - 1
+            case "nd":
+                return x.rank - self.batch - indexed_axes(indices)
+        return 0
+
 
 @dataclass(frozen=True)
 class Scatter(Op):

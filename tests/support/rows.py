@@ -17,6 +17,10 @@ class Rows:
         self.nodes.append(make_node(Map(body(*arguments)), values))
         return self.nodes[-1].outputs[0]
 
+    def gather(self, op, source, places):
+        self.nodes.append(make_node(op, [source, places]))
+        return self.nodes[-1].outputs[0]
+
     def reduce(self, kind, value):
         self.nodes.append(make_node(Reduce(kind, self.axes, True), [value]))
         return self.nodes[-1].outputs[0]

@@ -242,7 +242,8 @@ def DeformConv(
     columns = b.reshape(columns, (batch, group, W.shape[1], taps, dims.product(out)))
     kernels = dims.floor_divide(W.shape[0], group)
     weights = b.reshape(W, (group, kernels, W.shape[1], taps))
-    y = b.reshape(b.contract("ngckp", "gock", "ngop", columns, weights), (batch, W.shape[0], *out))
+    rows = b.contract("ngckp", "gock", "ngpo", columns, weights)  # of pixels, as they were sampled
+    y = b.reshape(b.transpose(rows, (0, 1, 3, 2)), (batch, W.shape[0], *out))
     length(B, W.shape[0], "the bias")
     return y if B is None else b.map(y, along(b, B, 0, y.rank - 1), lambda e, c: e + c)
 

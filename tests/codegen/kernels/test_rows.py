@@ -9,7 +9,7 @@ from support import harness
 from support.nests import TARGETS, compare, dense_choice, run
 from support.rows import Rows, group, symbolic_types
 
-from onnxc.codegen import costs
+from onnxc.codegen import abi, costs
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import loop_nest, rows
 from onnxc.codegen.lowering.select_kernels import select_kernels
@@ -17,6 +17,7 @@ from onnxc.codegen.nests.row_passes import DEAR, KEPT, analysed
 from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.expr import apply
 from onnxc.ir.graph import Graph, TensorType, constant_value
+from onnxc.ir.ops import Gather
 from onnxc.target import LEVELS
 
 LENGTHS = (1, 2, 3, 7, 8, 13, 16, 17, 31, 33, 64, 67, 131, 257, 1000)
@@ -580,3 +581,83 @@ def test_constants_that_rows_share_are_waited_for_where_a_run_touches_much():
     for constants in (0, 1, 2):
         longer = estimate(constants, far) - estimate(constants, NATIVE)
         assert longer == pytest.approx(constants * costs.FIRST * costs.far(far, far.run_bytes))
+
+
+# Rows that Gathers pick ---------------------------------------------------------------------------------
+
+
+def picks(op):
+    def write(r, x, i, u, y, j, v):
+        return r.map(lambda a, s, b, t: a * s + b * t, r.gather(op, x, i), u, r.gather(op, y, j), v)
+
+    return write
+
+
+def check_picked(target, op, arrays, types=None):
+    """Rows of two operands at places of their own, added with weights, of known and of open sizes."""
+    known = [TensorType(dtypes.from_numpy(a.dtype), a.shape) for a in arrays]
+    for each in (known, types) if types else (known,):
+        node = group(each, (), picks(op))
+        (choice,) = choices_of(rows, node, target)
+        compare(node, choice, arrays, target)
+
+
+def places(*shape, below, seed=0):
+    return np.random.default_rng(seed).integers(-below, below, shape)
+
+
+@TARGETS
+@pytest.mark.parametrize("length", (1, 3, 8, 13, 33, 257))
+@pytest.mark.parametrize("batch", (1, 3))
+def test_rows_at_positions(target, length, batch):
+    n, s, p, c = (dims.symbol(name) for name in "nspc")
+    x, u = TensorType("float32", (n, s, c)), TensorType("float32", (n, p, 1))
+    i = TensorType("int64", (n, p, 1))
+    arrays = []
+    for seed in (0, 1):
+        arrays += [
+            draw(batch, 6, length, seed=seed),
+            places(batch, 5, 1, below=6, seed=seed),
+            draw(batch, 5, 1, seed=2 + seed),
+        ]
+    check_picked(target, Gather("nd", batch=1), arrays, [x, i, u, x, i, u])
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16", "float64", "int8", "uint8"))
+def test_rows_of_other_types_at_places_along_an_axis(target, dtype):
+    types = {"int8": "float32", "uint8": "float32"}
+
+    def write(r, x, i, u):
+        return r.map(lambda a, s: a.cast(s.dtype) * s, r.gather(Gather("axis", 1), x, i), u)
+
+    x = places(2, 7, 4, 40, below=9).astype(dtypes.numpy_dtype(dtype))
+    arrays = [x, places(3, 5, below=7).astype(np.int32), draw(2, 1, 1, 4, 40, dtype=types.get(dtype, dtype))]
+    node = group([TensorType(dtypes.from_numpy(a.dtype), a.shape) for a in arrays], (), write)
+    compare(node, choices_of(rows, node, target)[0], arrays, target)
+
+
+@TARGETS
+def test_rows_of_several_axes_at_positions_of_several_numbers(target):
+    arrays = [draw(4, 5, 3, 16), places(2, 6, 2, below=4), draw(16), draw(4, 5, 3, 16, seed=1)]
+    arrays += [places(2, 6, 2, below=4, seed=1), draw(2, 6, 1, 1)]
+    check_picked(target, Gather("nd"), arrays)
+
+
+@TARGETS
+@pytest.mark.parametrize("wrong", (6, -7))
+def test_a_row_outside_of_its_operand_ends_the_run(target, wrong):
+    index = np.array([[[1], [wrong], [0]]])
+    arrays = [draw(1, 6, 20), index, draw(1, 3, 1), draw(1, 6, 20), index * 0, draw(1, 3, 1)]
+    types = [TensorType(dtypes.from_numpy(a.dtype), a.shape) for a in arrays]
+    node = group(types, (), picks(Gather("nd", batch=1)))
+    found = run(node, choices_of(rows, node, target)[0], arrays, target)
+    assert found[0] == abi.ERRORS["index_out_of_range"]
+
+
+def test_rows_along_other_axes_than_those_of_a_reduction_are_none():
+    def write(r, x, i):
+        return r.map(lambda a, s: a - s, g := r.gather(Gather("axis", 0), x, i), r.reduce("sum", g))
+
+    node = group([TensorType("float32", (5, 2, 40)), TensorType("int64", (3,))], (2,), write)
+    assert not choices_of(rows, node, NATIVE)

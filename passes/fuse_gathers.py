@@ -1,0 +1,86 @@
+"""fuse_gathers: a Map over rows that Gathers pick becomes one group with them, so that no such row is stored.
+
+%1 = gather(%x, %i) form=nd batch=1; %2 = gather(%x, %j) form=nd batch=1
+%3 = map(%1, %u, %2, %v) { add(mul($0, $1), mul($2, $3)) }
+→   %3 = fused rows(%x, %i, %u, %x, %j, %v) { the same }
+
+Samples between the pixels of an image are made like this (GridSample, deformable convolutions), and words
+that are embedded with something added. Each Gather has a parameter of its own for what it picks rows of.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ..ir import dims, expr
+from ..ir.graph import Graph, Node, Rewriter, Value
+from ..ir.ops import Fused, Gather, Map
+from ..ir.regions import everywhere
+
+MOST = 16  # Gathers of a group: the neighbours of a cubic sample
+SHORTEST, LONGEST = 8, 1 << 15  # elements of a row, of which one thread has all
+TYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8")
+
+
+@everywhere
+def fuse_gathers(graph: Graph) -> Graph:
+    """graph with Fused groups of kind "rows" that gather their operands."""
+    rewriter = Rewriter(graph)
+    groups = {node: gathers for node in graph.nodes if (gathers := _gathers(node, rewriter.readers))}
+    grouped = {gather for gathers in groups.values() for gather in gathers}
+    for node in graph.nodes:
+        if node in groups:
+            _emit(rewriter, node, groups[node])
+        elif node not in grouped:
+            rewriter.copy(node)
+    return rewriter.finish()
+
+
+def _gathers(node: Node, readers: Counter[Value]) -> list[Node]:
+    """Those that pick, for a Map alone, rows of as many axes as the first of them does."""
+    op = node.op
+    if not isinstance(op, Map) or op.shape is not None or expr.contains(op.body, "index", "check", "size"):
+        return []
+    if any(v.dtype not in TYPES for v in (*node.inputs, *node.outputs)):
+        return []
+    picked = [v.node for v in node.inputs if readers[v] == 1 and _picks(v, node.outputs[0])]
+    axes = {gather: gather.op.row_axes(*(v.tensor for v in gather.inputs)) for gather in picked}
+    found = [gather for gather in picked if axes[gather] == axes[picked[0]]]
+    return found[:MOST]
+
+
+def _picks(value: Value, whole: Value) -> bool:
+    """Whether it is as large as the result, and made of rows at places that the run tells one by one."""
+    made = value.producer
+    if made is None or not isinstance(made.op, Gather) or value.shape != whole.shape:
+        return False
+    source, places = made.inputs
+    axes = made.op.row_axes(source.tensor, places.tensor)
+    told = places.producer is not None and not places.producer.inputs  # by a formula: they may step evenly
+    row = dims.typical(dims.product(value.shape[value.rank - axes :]))
+    return axes > 0 and places.constant is None and not told and SHORTEST <= row <= LONGEST
+
+
+def _emit(rewriter: Rewriter, root: Node, gathers: list[Node]) -> None:
+    operands: list[Value] = []
+    parameters: list[Value] = []
+
+    def parameter(value: Value) -> Value:
+        operands.append(rewriter.of(value))
+        parameters.append(Value(value.type))
+        return parameters[-1]
+
+    stands: dict[Value, Value] = {}
+    nodes = []
+    for gather in gathers:
+        source, places = gather.inputs
+        if places not in stands:
+            stands[places] = parameter(places)
+        inputs, output = (parameter(source), stands[places]), gather.outputs[0]
+        stands[output] = Value(output.type, output.name)
+        nodes.append(Node(gather.op, inputs, (stands[output],), gather.origin))
+    result = Value(root.outputs[0].type, root.outputs[0].name)
+    inputs = tuple(stands[v] if v in stands else stands.setdefault(v, parameter(v)) for v in root.inputs)
+    region = Graph(tuple(parameters), (result,), (*nodes, Node(root.op, inputs, (result,), root.origin)))
+    outputs = rewriter.add(Fused("rows", region), operands, root.origin, [root.outputs[0].name])
+    rewriter.replace(root.outputs, outputs)

@@ -1,0 +1,89 @@
+"""fuse_gathers: Maps over rows that Gathers pick."""
+
+import numpy as np
+import pytest
+from support.pass_text import agrees, ops, stays
+
+from onnxc.ir.text_parser import parse
+from onnxc.passes.fuse_gathers import fuse_gathers
+
+ROWS = """graph g(%x: float32[n, 6, 16], %i: int64[n, p, 1], %j: int64[n, p, 1], %u: float32[n, p, 1]) {
+    %0 = gather(%x, %i) form=nd batch=1
+    %1 = gather(%x, %j) form=nd batch=1
+    %2 = map(%0, %u, %1) { add(mul($0, $1), mul($2, sub(1.0, $1))) }
+    return %2
+}"""
+
+
+def members(graph):
+    return [[type(n.op).__name__ for n in node.op.region.nodes] for node in graph.nodes]
+
+
+def test_a_map_and_the_gathers_of_its_rows_are_one_group():
+    found = agrees(fuse_gathers, ROWS, n=2, p=5)
+    assert members(found) == [["Gather", "Gather", "Map"]]
+
+
+def test_each_gather_has_an_operand_of_its_own():
+    (node,) = fuse_gathers(parse(ROWS)).nodes
+    assert [str(v.type) for v in node.inputs] == [
+        "int64[n, p, 1]",
+        "float32[n, 6, 16]",
+        "int64[n, p, 1]",
+        "float32[n, 6, 16]",
+        "float32[n, p, 1]",
+    ]
+
+
+def test_rows_that_others_read_too_are_stored():
+    found = agrees(fuse_gathers, ROWS.replace("return %2", "return %2, %0"), n=1, p=3)
+    assert ops(found) == ["Gather", "Fused"]
+    assert [type(n.op).__name__ for n in found.nodes[1].op.region.nodes] == ["Gather", "Map"]
+
+
+@pytest.mark.parametrize(
+    "there, instead",
+    [
+        ("float32[n, 6, 16]", "float32[n, 6, 3]"),  # short rows
+        ("float32[n, 6, 16]", "float32[n, 6, 100000]"),  # rows that threads share
+        ("mul($0, $1)", "cast(index(1), float32)"),
+    ],
+)
+def test_other_maps_stay(there, instead):
+    stays(fuse_gathers, ROWS.replace(there, instead))
+
+
+def test_places_that_a_formula_tells_stay():
+    stays(
+        fuse_gathers,
+        """graph g(%x: float32[6, 16], %u: float32[12, 16]) {
+        %i = map() shape=(12,) { div(index(0), 2) }
+        %0 = gather(%x, %i) form=axis axis=0
+        %1 = map(%0, %u) { add($0, $1) }
+        return %1
+    }""",
+    )
+
+
+def test_known_places_stay():
+    stays(
+        fuse_gathers,
+        """graph g(%x: float32[6, 16], %u: float32[3, 16]) {
+        %i = constant int64[3] (0, 5, 2)
+        %0 = gather(%x, %i) form=axis axis=0
+        %1 = map(%0, %u) { add($0, $1) }
+        return %1
+    }""",
+    )
+
+
+def test_words_are_embedded_and_added_to_their_positions():
+    text = """graph g(%w: int64[b, s], %y: float32[s, 32]) {
+        %t = constant float32[9, 32] #words
+        %0 = gather(%t, %w) form=axis axis=0
+        %1 = map(%0, %y) { add($0, $1) }
+        return %1
+    }"""
+    words = np.random.default_rng(0).standard_normal((9, 32)).astype(np.float32)
+    found = agrees(fuse_gathers, text, {"words": words}, b=2, s=4)
+    assert members(found) == [["Gather", "Map"]]
