@@ -226,7 +226,7 @@ class Copy(Piece):
             size = self.sizes[axis]
             if isinstance(size, int) or view is None or view.strides[along] != size * self.item:
                 continue
-            for count in range(2, FEW + 1):
+            for count in range(1, FEW + 1):
                 yield axis, count, f.compare("eq", f.size(size), count)
 
     def _tiles(self, across: int) -> list[tuple[int, int]]:

@@ -79,6 +79,14 @@ def test_square_tiles_leave_no_element_out():
             check(NATIVE, Transpose((1, 0)), numbers((rows, columns)), only="static")
 
 
+@TARGETS
+@pytest.mark.parametrize("count", (1, 2, 4, 5))
+def test_transpositions_of_an_axis_that_turns_out_short(target, count):
+    for shape in ((count, 77), (77, count), (2, count, 77)):
+        perm = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+        check(target, Transpose(perm), numbers(shape), only="symbolic")
+
+
 # Slice -------------------------------------------------------------------------------------------
 
 SLICED = [  # shape, starts, sizes, steps
