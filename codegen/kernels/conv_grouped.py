@@ -101,7 +101,8 @@ def _estimate(node: Node[Any], target: Target, vectors: int) -> Estimate:
     windows = dims.product(dims.numbers(w.shape[2:]))
     cut = grouping(node, target.block, vectors, None if dot is None else group, _is_beside(conv, target))
     each = costs.total(
-        tile_estimate(target, p.depth // group * windows * p.step, rows, p.vectors * wide) for p in cut.panels
+        tile_estimate(target, p.depth // group * windows * p.step, rows, p.vectors * wide, dot)
+        for p in cut.panels
     )
     moved = costs.traffic(target, conv) + costs.stored(target, dims.number(w.nbytes))
     return each * tiles + costs.epilogue(target, conv, sums) + moved + costs.step(target)
