@@ -76,9 +76,9 @@ def _emit(rewriter: Rewriter, root: Node, gathers: list[Node]) -> None:
         source, places = gather.inputs
         if places not in stands:
             stands[places] = parameter(places)
-        inputs, output = (parameter(source), stands[places]), gather.outputs[0]
-        stands[output] = Value(output.type, output.name)
-        nodes.append(Node(gather.op, inputs, (stands[output],), gather.origin))
+        rows = gather.outputs[0]
+        stands[rows] = Value(rows.type, rows.name)
+        nodes.append(Node(gather.op, (parameter(source), stands[places]), (stands[rows],), gather.origin))
     result = Value(root.outputs[0].type, root.outputs[0].name)
     inputs = tuple(stands[v] if v in stands else stands.setdefault(v, parameter(v)) for v in root.inputs)
     region = Graph(tuple(parameters), (result,), (*nodes, Node(root.op, inputs, (result,), root.origin)))

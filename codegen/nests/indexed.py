@@ -302,7 +302,7 @@ def numbers_at(
     """The indices at `index`, checked and counted from the start, each with what a step of it is."""
     word, extended = f"i{8 * dtypes.itemsize(dtype)}", "sext" if dtypes.is_signed(dtype) else "zext"
     for component in components:
-        number = f.cast(extended, f.load(word, f.offset(index, component.offset)), "i64")
+        number: str = f.cast(extended, f.load(word, f.offset(index, component.offset)), "i64")
         if not component.inside:
             limit = f.size(component.limit)
             negative = f.compare("slt", number, 0)
