@@ -1,9 +1,22 @@
 """Convolutions of groups of channels against the interpreter."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support import harness
-from support.blocked_cases import WITH_DOTS, Case, bias, check, convolution, integers, relu_of_bias, symbols
+from support.blocked_cases import (
+    WITH_DOTS,
+    Case,
+    bias,
+    check,
+    choices,
+    convolution,
+    integers,
+    laid_out,
+    relu_of_bias,
+    symbols,
+)
 
 from onnxc.codegen.kernels import conv_grouped
 from onnxc.codegen.tiles.grouped import grouped_panels
@@ -131,3 +144,22 @@ def test_blocks_in_which_two_groups_meet(target, channels, strides):
     check(of_the_run, conv_grouped, target)
     wide = convolution(x, w, strides, groups=groups, dtype=np.float64)
     check(wide, conv_grouped, target, tolerance=1e-12)
+
+
+@pytest.mark.skipif(bool(harness.EMULATED), reason="what is fetched is seen in this process")
+@pytest.mark.parametrize("strides, fetched", [((2, 2), True), ((1, 1), False)])
+def test_rows_that_the_tiles_below_read_are_fetched_where_windows_move_by_several(strides, fetched):
+    native = harness.RUNNABLE[0]
+    case = convolution((2, 32, 21, 20), (32, 16, 3, 3), strides, 1, groups=2)
+    for level2, far in ((4096, True), (1 << 30, False)):  # bytes of the second-level cache
+        target = replace(native, facts=replace(native.facts, level2_bytes=level2))
+        node, (choice, *_) = choices(case, conv_grouped, target)
+        lines, memory = harness.fetched_lines(laid_out(node, choice), choice, case.arrays, target)
+        pixel, image = 4 * choice.block, memory["input"][0].ctypes.data
+        below = {
+            (image + ((plane * 23 + row) * 22 + column) * pixel) // 64
+            for plane in range(2 * 32 // choice.block)
+            for row in range(3, 23)  # those behind the first windows'
+            for column in range(21)
+        }
+        assert (below <= lines, not below & lines) == (far and fetched, not (far and fetched))
