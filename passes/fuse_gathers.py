@@ -18,7 +18,7 @@ from ..ir.ops import Fused, Gather, Map
 from ..ir.regions import everywhere
 
 MOST = 16  # Gathers of a group: the neighbours of a cubic sample
-SHORTEST, LONGEST = 8, 1 << 15  # elements of a row, of which one thread has all
+SHORTEST, LONGEST = 2, 1 << 15  # elements of a row, of which one thread has all
 TYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8")
 
 

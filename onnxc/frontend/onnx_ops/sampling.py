@@ -49,10 +49,10 @@ class Border:
             return expr.where((x < low) | (x > high), self.reflected(x, size), x)
         return x
 
-    def pixel(self, x: Expr, size: Expr) -> Expr:
-        """The index of the pixel that stands for the whole number x."""
+    def pixel(self, x: Expr, size: Expr, dtype: str) -> Expr:
+        """The index, of a type, of the pixel that stands for the whole number x."""
         place = self.inside(x, size) if self.kind == "reflection" else x
-        return place.cast("int64").clip(0, (size - 1).cast("int64"))
+        return place.clip(0, size - 1).cast(dtype).clip(0, (size - 1).cast(dtype))  # NaN stands somewhere
 
 
 def _linear(x: Expr, tap: int) -> Expr:
@@ -84,6 +84,8 @@ def sampled(b: Builder, x: Value, coordinates: Sequence[Value], kind: str, borde
     rows = b.transpose(b.reshape(x, (*x.shape[:2], dims.product(sizes))), (0, 2, 1))
     dtype = wide(x.dtype) if dtypes.is_float(x.dtype) else "float32"
     floats = [expr.size(d).cast(coordinates[0].dtype) for d in sizes]
+    count = dims.product(sizes)
+    word = "int32" if isinstance(count, int) and count < 1 << 31 else "int64"  # of a place
     beyond = 2 if kind == "cubic" else 0  # as torch and ONNX Runtime have it
     points = [
         b.map(c, lambda e, size=size: border.inside(expr.round_(e) if weigh is None else e, size, beyond))
@@ -94,9 +96,9 @@ def sampled(b: Builder, x: Value, coordinates: Sequence[Value], kind: str, borde
         """The elements at these offsets from the points, and their weights."""
 
         def place(*at: Expr) -> Expr:
-            flat = expr.const(0, "int64")
+            flat = expr.const(0, word)
             for e, tap, size, d in zip(at, offsets, floats, sizes):
-                flat = flat * expr.size(d) + border.pixel(expr.floor(e) + tap, size)
+                flat = flat * expr.size(d).cast(word) + border.pixel(expr.floor(e) + tap, size, word)
             return flat
 
         def weight(*at: Expr) -> Expr:
