@@ -1,4 +1,5 @@
-"""Fused groups of kind "rows": softmax, the normalisations and all else that Maps and Reduces over rows make.
+"""Fused groups of kind "rows": softmax, the normalisations and all else that Maps and Reduces over rows make,
+and Maps of rows that Gathers pick, which are read where the indices say.
 
 A row is run through in passes (row_passes.py) while it stays in the innermost cache, several at once:
     pass 0   h = x + y, kept            s = sum h
