@@ -14,7 +14,8 @@ from collections import Counter
 
 from ..ir import dims, expr
 from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Fused, Gather, Map
+from ..ir.groups import fuse_members
+from ..ir.ops import Gather, Map
 from ..ir.regions import everywhere
 
 MOST = 16  # Gathers of a group: the neighbours of a cubic sample
@@ -30,7 +31,8 @@ def fuse_gathers(graph: Graph) -> Graph:
     grouped = {gather for gathers in groups.values() for gather in gathers}
     for node in graph.nodes:
         if node in groups:
-            _emit(rewriter, node, groups[node])
+            sources = {gather.inputs[0] for gather in groups[node]}
+            fuse_members(rewriter, "rows", [*groups[node], node], sources)
         elif node not in grouped:
             rewriter.copy(node)
     return rewriter.finish()
@@ -59,28 +61,3 @@ def _picks(value: Value, whole: Value) -> bool:
     told = places.producer is not None and not places.producer.inputs  # by a formula: they may step evenly
     row = dims.typical(dims.product(value.shape[value.rank - axes :]))
     return axes > 0 and places.constant is None and not told and SHORTEST <= row <= LONGEST
-
-
-def _emit(rewriter: Rewriter, root: Node, gathers: list[Node]) -> None:
-    operands: list[Value] = []
-    parameters: list[Value] = []
-
-    def parameter(value: Value) -> Value:
-        operands.append(rewriter.of(value))
-        parameters.append(Value(value.type))
-        return parameters[-1]
-
-    stands: dict[Value, Value] = {}
-    nodes = []
-    for gather in gathers:
-        source, places = gather.inputs
-        if places not in stands:
-            stands[places] = parameter(places)
-        rows = gather.outputs[0]
-        stands[rows] = Value(rows.type, rows.name)
-        nodes.append(Node(gather.op, (parameter(source), stands[places]), (stands[rows],), gather.origin))
-    result = Value(root.outputs[0].type, root.outputs[0].name)
-    inputs = tuple(stands[v] if v in stands else stands.setdefault(v, parameter(v)) for v in root.inputs)
-    region = Graph(tuple(parameters), (result,), (*nodes, Node(root.op, inputs, (result,), root.origin)))
-    outputs = rewriter.add(Fused("rows", region), operands, root.origin, [root.outputs[0].name])
-    rewriter.replace(root.outputs, outputs)

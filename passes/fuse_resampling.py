@@ -11,11 +11,11 @@ another type.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 from ..ir import expr
 from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Fused, Gather, Map
+from ..ir.groups import fuse_members
+from ..ir.ops import Gather, Map
 from ..ir.ranges import all_inside
 from ..ir.regions import everywhere
 
@@ -39,7 +39,7 @@ def fuse_resampling(graph: Graph) -> Graph:
     place = {node: k for k, node in enumerate(graph.nodes)}
     for node in graph.nodes:
         if node in groups:
-            _emit(rewriter, node, sorted(groups[node], key=lambda member: place[member]))
+            fuse_members(rewriter, "resampling", sorted(groups[node], key=lambda member: place[member]))
         elif node not in grouped:
             rewriter.copy(node)
     return rewriter.finish()
@@ -96,23 +96,3 @@ def _is_picked(value: Value) -> bool:
     if places.constant is None:
         return True  # the kernel checks them
     return all_inside(places.constant.array, made.inputs[0].shape[made.op.axis])
-
-
-def _operands(members: list[Node]) -> Iterator[Value]:
-    """What a group reads, each once."""
-    made = {v for member in members for v in member.outputs}
-    yield from dict.fromkeys(v for member in members for v in member.inputs if v not in made)
-
-
-def _emit(rewriter: Rewriter, root: Node, members: list[Node]) -> None:
-    stands: dict[Value, Value] = {v: Value(v.type) for v in _operands(members)}
-    operands, parameters = list(stands), tuple(stands.values())
-    nodes = []
-    for member in members:
-        outputs = tuple(Value(v.type, v.name) for v in member.outputs)
-        nodes.append(Node(member.op, tuple(stands[v] for v in member.inputs), outputs, member.origin))
-        stands.update(zip(member.outputs, outputs))
-    region = Graph(parameters, (stands[root.outputs[0]],), tuple(nodes))
-    inputs = [rewriter.of(v) for v in operands]
-    outputs = rewriter.add(Fused("resampling", region), inputs, root.origin, [root.outputs[0].name])
-    rewriter.replace(root.outputs, outputs)

@@ -143,9 +143,8 @@ class Process:
         """Ends the compiler and the processes that it started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        if (
-            self.process.stdout is not None and not self.process.stdout.closed
-        ):  # it is when it was stopped before
+        said = self.process.stdout
+        if said is not None and not said.closed:  # as it is where the compiler was stopped before
             self.process.communicate()
 
 

@@ -1,8 +1,8 @@
-"""Fused groups of nodes that follow each other."""
+"""Fused groups of nodes that follow each other, or lead to one of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from .graph import Graph, Node, Rewriter, Value
 from .ops import Fused
@@ -24,3 +24,33 @@ def fuse_chain(rewriter: Rewriter, kind: str, members: Sequence[Node], origin: s
     region = Graph(tuple(parameters), nodes[-1].outputs, tuple(nodes))
     result = members[-1].outputs[0]
     rewriter.replace([result], rewriter.add(Fused(kind, region), operands, origin, [result.name]))
+
+
+def fuse_members(
+    rewriter: Rewriter, kind: str, members: Sequence[Node], apart: Collection[Value] = ()
+) -> None:
+    """Writes a group of members, in an order in which they can run, of whose results others read the last
+    one's alone. What they read is a parameter each, once; a value that is `apart` is one wherever it is
+    read."""
+    parameters: list[Value] = []
+    operands: list[Value] = []
+    stands: dict[Value, Value] = {}
+    nodes: list[Node] = []
+
+    def stand(value: Value) -> Value:
+        if value in stands:
+            return stands[value]
+        operands.append(rewriter.of(value))
+        parameters.append(Value(value.type))
+        if value not in apart:
+            stands[value] = parameters[-1]
+        return parameters[-1]
+
+    for member in members:
+        outputs = tuple(Value(v.type, v.name) for v in member.outputs)
+        nodes.append(Node(member.op, tuple(map(stand, member.inputs)), outputs, member.origin))
+        stands.update(zip(member.outputs, outputs))
+    last = members[-1]
+    region = Graph(tuple(parameters), nodes[-1].outputs, tuple(nodes))
+    outputs = rewriter.add(Fused(kind, region), operands, last.origin, [last.outputs[0].name])
+    rewriter.replace(last.outputs, outputs)

@@ -27,10 +27,10 @@ def test_a_map_and_the_gathers_of_its_rows_are_one_group():
 def test_each_gather_has_an_operand_of_its_own():
     (node,) = fuse_gathers(parse(ROWS)).nodes
     assert [str(v.type) for v in node.inputs] == [
-        "int64[n, p, 1]",
         "float32[n, 6, 16]",
         "int64[n, p, 1]",
         "float32[n, 6, 16]",
+        "int64[n, p, 1]",
         "float32[n, p, 1]",
     ]
 
