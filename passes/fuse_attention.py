@@ -6,7 +6,9 @@ contract(softmax(map(contract(%q, %k), %mask) { add(mul($0, 0.125), $1) }), %v)
 Softmax is recognised by what it computes: exp(x - max x) divided by its sum over the last axis. What is added
 to the scaled scores becomes the bias; where(mask, scores, lowest) becomes a bias of 0 and the lowest number.
 where(isnan(weights), 0, weights), as exporters spare queries that see no key, makes the Attention `defined`.
-Where an exporter rounds to 16 bits on the way, the numbers inside one Attention stay float32.
+A mask whose sizes have other names may be one row for all, which only the run knows: queries and keys then
+repeat to the size of both. Where an exporter rounds to 16 bits on the way, the numbers inside one Attention
+stay float32.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from dataclasses import replace
 from string import ascii_letters
 from typing import TypeGuard
 
-from ..ir import expr
+from ..ir import dims, expr
 from ..ir.bodies import composed, pruned
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Attention, Contract, Map, Reduce, ReduceKind
+from ..ir.obligations import Shape
+from ..ir.ops import Attention, Broadcast, Contract, Map, Reduce, ReduceKind
 from ..ir.regions import everywhere
 from ..records import dataclass
 from .widen import HALVES
@@ -41,7 +44,12 @@ def fuse_attention(graph: Graph) -> Graph:
         if found is None:
             rewriter.copy(node)
             continue
-        operands = [rewriter.of(v) for v in found.operands]
+        operands = [
+            rewriter.of(v)
+            if v.shape == shape
+            else rewriter.add(Broadcast(shape), [rewriter.of(v)], node.origin)[0]
+            for v, shape in zip(found.operands, found.shapes, strict=True)
+        ]
         if found.bias is not None:
             body, values = found.bias
             operands += rewriter.add(Map(body), [rewriter.of(v) for v in values], node.origin)
@@ -56,10 +64,12 @@ Over = tuple[Expr, list[Value]]
 
 @dataclass(frozen=True)
 class _Found:
-    """An Attention, its queries, keys and values, and what its bias is made of."""
+    """An Attention, its queries, keys and values, the shapes that they are repeated to, and what its bias is
+    made of."""
 
     op: Attention
     operands: tuple[Value, Value, Value]
+    shapes: tuple[Shape, Shape, Shape]
     bias: Over | None
 
 
@@ -92,8 +102,27 @@ def _match(node: Node, readers: Counter[Value]) -> _Found | None:
             if queries.dtype == keys.dtype == value.dtype == "float32":
                 (queries, a), (keys, b) = _unscaled(queries), _unscaled(keys)
                 op = replace(op, scale=scores.scale * a * b, defined=reading > 0)
-                return _Found(op, (queries, keys, value), scores.bias)
+                shapes = _repeated(op, (queries, keys, value), logits, host.outputs[0])
+                return _Found(op, (queries, keys, value), shapes, scores.bias)
     return None
+
+
+def _repeated(
+    op: Attention, operands: tuple[Value, Value, Value], logits: Value, scores: Value
+) -> tuple[Shape, Shape, Shape]:
+    """The shapes of queries, keys and values where queries and keys repeat along every axis to the size that
+    the logits have of it. There are as many values as logits: where there are as many as scores, too, no key
+    repeats."""
+    axes = "".join(sorted({*op.q} - {"q", "d"})) + "qk"  # as `_attention` names them
+    sizes = dict(zip(axes, logits.shape))
+    queries, keys, values = (value.shape for value in operands)
+    if values[op.v.index("k")] == scores.shape[-1]:
+        sizes["k"] = scores.shape[-1]
+    q, k = (
+        tuple(sizes.get(label, size) for label, size in zip(labels, shape))
+        for labels, shape in ((op.q, queries), (op.k, keys))
+    )
+    return q, k, values
 
 
 def _along_rows(op: Attention, operands: tuple[Value, Value, Value], result: Value) -> bool:
@@ -196,15 +225,29 @@ def _reduces(value: Value, kind: ReduceKind, source: Value) -> bool:
 
 
 def _over(value: Value, depth: int) -> Over:
-    """value as one expression over what its Maps of the same shape, at most `depth`, read."""
+    """value as one expression over what its Maps of its shape, at most `depth`, read."""
     body, operands = expr.input_(0, value.dtype), [value]
     for _ in range(depth):
-        maps = (k for k, v in enumerate(operands) if v.shape == value.shape and _is_plain_map(v.producer))
+        maps = (k for k, v in enumerate(operands) if _is_plain_map(v.producer) and _repeats(v, value))
         k = next(maps, None)
         if k is None:
             break
         body, operands = composed(body, operands, k)
     return pruned(_precise(body), operands)
+
+
+def _repeats(part: Value, whole: Value) -> bool:
+    """Whether part, of a Map, has the shape of the whole, or perhaps has where only the run knows it; then
+    each of its elements must mean the same wherever it stands."""
+    if part.shape == whole.shape:
+        return True
+    return _perhaps(part, whole) and not expr.contains(part.node.op.body, "index")
+
+
+def _perhaps(part: Value, whole: Value) -> bool:
+    """Whether no axis of a part that repeats to the whole is known to be another."""
+    pairs = zip(part.shape, whole.shape)
+    return part.rank == whole.rank and all(dims.equal(a, b) is not False for a, b in pairs)
 
 
 def _is_plain_map(node: Node | None) -> TypeGuard[Node[Map]]:
@@ -225,7 +268,7 @@ def _scores(logits: Value, readers: Counter[Value]) -> _Scores | None:
             continue
         if readers[value] != (2 if value is logits else 1):  # the maximum and the exponential read the logits
             continue
-        parts = _scaled(body, k, operands) if value.shape == logits.shape else None
+        parts = _scaled(body, k, operands) if _perhaps(value, logits) else None
         if parts is not None:
             scale, bias = parts
             return _Scores(host, scale, None if bias is None else pruned(bias, operands))

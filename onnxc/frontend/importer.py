@@ -29,6 +29,7 @@ from ..ir.ops import TypeMismatch
 from ..options import DEFAULTS, Options
 from ..records import dataclass
 from . import functions, schemas, structure, tensors
+from .equal_sizes import equal_sizes
 from .fixed_values import leading_to, with_values
 from .lengths import usual_lengths
 from .model_file import ModelFile, open_model
@@ -74,10 +75,12 @@ class Importer:
         operators: Operators,
         facts: Mapping[str, Dimension] | None = None,
         lengths: Mapping[str, int] | None = None,
+        equal: Mapping[str, dimension.Dim] | None = None,
     ):
         self.model, self.inlined, self.options, self.operators = model, inlined, options, operators
         self.facts = facts  # what is known of sizes
         self.lengths = lengths or {}  # how long signals usually are, by variable
+        self.equal = equal or {}  # the variables to take for those that must equal others
         self.file = model.name
         self.session = Session()
         self.diagnostics = DiagnosticList()
@@ -143,6 +146,10 @@ class Importer:
         asked = self.options.overridable
         return asked if isinstance(asked, bool) else name in asked
 
+    def told(self) -> set[str]:
+        """The variables whose typical size the caller told."""
+        return {str(v) for name, v in self.original.items() if name in self.options.typical}
+
     def _known_dims(self, proto: onnx.GraphProto) -> set[str]:
         return {d.dim_param for i in proto.input for d in tensor_of(i.type).shape.dim if d.dim_param}
 
@@ -153,7 +160,8 @@ class Importer:
             shape = tensor_of(information.type).shape.dim
             for axis, dim in enumerate(shape):
                 usual = dimension.usual(axis, known_sizes(shape))
-                sizes[dim.dim_param] = min(usual, sizes.get(dim.dim_param, usual))
+                if _is_named(dim):
+                    sizes[dim.dim_param] = min(usual, sizes.get(dim.dim_param, usual))
         return sizes
 
     def _named(self, value: Value, name: str) -> Value:
@@ -538,19 +546,19 @@ class Importer:
     def _dimension(self, proto: onnx.TensorShapeProto.Dimension, hint: str, usual: int) -> Dimension:
         if proto.HasField("dim_value") and proto.dim_value >= 0:
             return proto.dim_value
-        if not _is_named(proto):
-            name = identifier(hint, self.session.variables)
-            self.dim_names[name] = ""
-            return dimension.symbol(name, typical=self.lengths.get(name, usual))
-        if proto.dim_param in self.options.dims:
-            return self.options.dims[proto.dim_param]
-        if proto.dim_param not in self.original:
-            name = identifier(proto.dim_param, self.session.variables)
-            usual = self.lengths.get(name, self.usual.get(proto.dim_param, usual))
-            variable = dimension.symbol(name, typical=self.options.typical.get(proto.dim_param, usual))
-            self.dim_names[name] = proto.dim_param
-            self.original[proto.dim_param] = variable
-        return self.original[proto.dim_param]
+        called = proto.dim_param if _is_named(proto) else ""
+        if called in self.options.dims:
+            return self.options.dims[called]
+        if called in self.original:
+            return self.original[called]
+        name = identifier(called or hint, self.session.variables)
+        usual = self.lengths.get(name, self.usual.get(called, usual))
+        typical = self.options.typical.get(called, usual)
+        variable = self.equal.get(name, dimension.symbol(name, typical=typical))
+        self.dim_names[str(variable)] = self.dim_names.get(str(variable)) or called
+        if called:
+            self.original[called] = variable
+        return variable
 
 
 def known_sizes(dims: Iterable[onnx.TensorShapeProto.Dimension]) -> list[int | None]:
@@ -660,19 +668,31 @@ def import_model(source: Any, options: Options = DEFAULTS, operators: Operators 
     options = options.with_(dims={**_dims_of_shapes(model, options.shapes), **options.dims})
     names = [o.name for o in inlined.graph.output]
     importer = Importer(model, inlined, options, known)
+    equal: dict[str, dimension.Dim] = {}
     try:
         graph = importer.run()
+        while more := equal_sizes(graph, importer.told()):
+            equal = {name: more.get(str(one), one) for name, one in equal.items()} | more
+            importer = Importer(model, inlined, options, known, equal=equal)
+            graph = importer.run()
         sizes = sizes_of_states(graph, names, options.states)
         pinned = {importer.dim_names[k]: size for k, size in sizes.items() if importer.dim_names.get(k)}
         facts = facts_of_states(graph, names, options.states)
         lengths = usual_lengths(graph)
         if pinned or facts or lengths:
             fixed = options.with_(dims={**options.dims, **pinned})
-            importer = Importer(model, inlined, fixed, known, facts, lengths)
+            equal = {name: _usually(one, lengths) for name, one in equal.items()}
+            importer = Importer(model, inlined, fixed, known, facts, lengths, equal)
             graph = importer.run()
     except Refused:
         raise ModelErrors(importer.diagnostics, model.name) from None
     return Imported(with_states(graph, names, options.states), importer.dim_names, model)
+
+
+def _usually(variable: dimension.Dim, lengths: Mapping[str, int]) -> dimension.Dim:
+    """A variable that is typically as long as is known of it."""
+    length = lengths.get(str(variable))
+    return variable if length is None else dimension.symbol(str(variable), typical=length)
 
 
 def _is_named(proto: onnx.TensorShapeProto.Dimension) -> bool:

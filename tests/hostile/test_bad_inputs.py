@@ -131,8 +131,17 @@ CASES = {
         "g (float[N,K] x, float[L,M] y) => (float[N,M] z) { z = MatMul (x, y) }",
         {"x": f(3, 4), "y": f(4, 2)},
         [
-            ({"x": f(3, 4), "y": f(5, 2)}, DIMS_MISMATCH, r"z \(MatMul\): .* expected 5, got 4"),
-            ({"x": f(3, 4), "y": f(3, 2)}, DIMS_MISMATCH, r"z \(MatMul\): .* expected 3, got 4"),
+            ({"x": f(3, 4), "y": f(5, 2)}, WRONG_SHAPE, r"input 'y': dimension 0 \(K\): expected 4, got 5"),
+            ({"x": f(3, 4), "y": f(3, 2)}, WRONG_SHAPE, r"input 'y': dimension 0 \(K\): expected 4, got 3"),
+        ],
+    ),
+    "a product of sizes that are made": (
+        """g (float[N,K] x, float[L,M] h) => (float[N,M] z) {
+            y = Concat <axis = 0> (h, h) z = MatMul (x, y) }""",
+        {"x": f(3, 4), "h": f(2, 2)},
+        [
+            ({"x": f(3, 4), "h": f(3, 2)}, DIMS_MISMATCH, r"z \(MatMul\): .* expected 6, got 4"),
+            ({"x": f(3, 4), "h": f(1, 2)}, DIMS_MISMATCH, r"z \(MatMul\): .* expected 2, got 4"),
         ],
     ),
     "products in unequal batches": (
@@ -148,12 +157,30 @@ CASES = {
     "kernels of other channels": (
         "g (float[N,C,H,W] x, float[O,D,3,3] w) => (float[N,O,P,Q] y) { y = Conv (x, w) }",
         {"x": f(1, 3, 5, 5), "w": f(2, 3, 3, 3)},
-        [({"x": f(1, 4, 5, 5), "w": f(2, 3, 3, 3)}, DIMS_MISMATCH, r"y \(Conv\): .* expected 3, got 4")],
+        [
+            (
+                {"x": f(1, 4, 5, 5), "w": f(2, 3, 3, 3)},
+                WRONG_SHAPE,
+                r"input 'w': dimension 1 .* expected 4, got 3",
+            )
+        ],
+    ),
+    "kernels of a number of channels that is made": (
+        """g (float[N,C,H,W] x, float[O,D,3,3] h) => (float[N,O,P,Q] y) {
+            w = Concat <axis = 1> (h, h) y = Conv (x, w) }""",
+        {"x": f(1, 4, 5, 5), "h": f(2, 2, 3, 3)},
+        [({"x": f(1, 4, 5, 5), "h": f(2, 3, 3, 3)}, DIMS_MISMATCH, r"y \(Conv\): .* expected 6, got 4")],
     ),
     "tensors that do not continue each other": (
         "g (float[N,M] x, float[K,L] y) => (float[P,Q] z) { z = Concat <axis = 0> (x, y) }",
         {"x": f(3, 2), "y": f(1, 2)},
-        [({"x": f(3, 2), "y": f(1, 3)}, DIMS_MISMATCH, r"z \(Concat\): .* expected 3, got 2")],
+        [({"x": f(3, 2), "y": f(1, 3)}, WRONG_SHAPE, r"input 'y': dimension 1 \(M\): expected 2, got 3")],
+    ),
+    "tensors of a size that is made that do not continue each other": (
+        """g (float[N,M] x, float[K,L] h) => (float[P,Q] z) {
+            y = Concat <axis = 1> (h, h) z = Concat <axis = 0> (x, y) }""",
+        {"x": f(3, 2), "h": f(1, 1)},
+        [({"x": f(3, 2), "h": f(1, 2)}, DIMS_MISMATCH, r"z \(Concat\): .* expected 4, got 2")],
     ),
     "attention over unequal lengths": (
         """g (float[B,H,S,D] q, float[B,H,T,E] k, float[B,H,U,F] v) => (float[B,H,S,F] y) {
@@ -161,8 +188,19 @@ CASES = {
             s = MatMul (q, t) p = Softmax <axis = -1> (s) y = MatMul (p, v) }""",
         {"q": f(1, 2, 3, 4), "k": f(1, 2, 5, 4), "v": f(1, 2, 5, 6)},
         [
-            ({"q": f(1, 2, 3, 4), "k": f(1, 2, 5, 3), "v": f(1, 2, 5, 6)}, DIMS_MISMATCH, r"\(MatMul\)"),
-            ({"q": f(1, 2, 3, 4), "k": f(1, 2, 5, 4), "v": f(1, 2, 6, 6)}, DIMS_MISMATCH, r"\(MatMul\)"),
+            ({"q": f(1, 2, 3, 4), "k": f(1, 2, 5, 3), "v": f(1, 2, 5, 6)}, WRONG_SHAPE, "input 'k'"),
+            ({"q": f(1, 2, 3, 4), "k": f(1, 2, 5, 4), "v": f(1, 2, 6, 6)}, WRONG_SHAPE, "input 'v'"),
+        ],
+    ),
+    "attention over unequal lengths that are made": (
+        """g (float[B,H,S,D] q, float[B,H,T,E] h, float[B,H,U,F] w) => (float[B,H,S,F] y) {
+            k = Concat <axis = 3> (h, h) v = Concat <axis = 2> (w, w)
+            t = Transpose <perm = [0, 1, 3, 2]> (k)
+            s = MatMul (q, t) p = Softmax <axis = -1> (s) y = MatMul (p, v) }""",
+        {"q": f(1, 2, 3, 4), "h": f(1, 2, 6, 2), "w": f(1, 2, 3, 6)},
+        [
+            ({"q": f(1, 2, 3, 4), "h": f(1, 2, 6, 3), "w": f(1, 2, 3, 6)}, DIMS_MISMATCH, r"\(MatMul\)"),
+            ({"q": f(1, 2, 3, 4), "h": f(1, 2, 6, 2), "w": f(1, 2, 4, 6)}, DIMS_MISMATCH, r"\(MatMul\)"),
         ],
     ),
     "rows of another length": (
@@ -243,28 +281,49 @@ CASES = {
         "g (float[B,M] x, int64[C,1] at) => (float[C] z) { z = GatherND <batch_dims = 1> (x, at) }",
         {"x": f(3, 2), "at": column(0, 1, 1)},
         [
-            ({"x": f(3, 2), "at": column(0, 1, 1, 1)}, DIMS_MISMATCH, r"z \(GatherND\)"),
+            ({"x": f(3, 2), "at": column(0, 1, 1, 1)}, WRONG_SHAPE, r"input 'at': dimension 0 \(B\)"),
             ({"x": f(3, 2), "at": column(0, 2, 0)}, INDEX, r"z \(GatherND\): index 2 is out of range"),
         ],
+    ),
+    "a number of positions that is made": (
+        """g (float[B,M] x, int64[C,1] h) => (float[D] z) {
+            at = Concat <axis = 0> (h, h) z = GatherND <batch_dims = 1> (x, at) }""",
+        {"x": f(4, 2), "h": column(0, 1)},
+        [({"x": f(4, 2), "h": column(0, 1, 1)}, DIMS_MISMATCH, r"z \(GatherND\)")],
     ),
     "elements to write": (
         """g (float[N,M] x, int64[K,L] at, float[P,Q] u) => (float[N,M] z) {
             z = ScatterElements <axis = 0> (x, at, u) }""",
         {"x": f(3, 2), "at": row(0, 2), "u": f(1, 2)},
         [
-            ({"x": f(3, 2), "at": row(0, 2), "u": f(1, 1)}, DIMS_MISMATCH, r"z \(ScatterElements\)"),
+            ({"x": f(3, 2), "at": row(0, 2), "u": f(1, 1)}, WRONG_SHAPE, r"input 'u': dimension 1 \(L\)"),
             ({"x": f(3, 2), "at": row(0, 2, 1), "u": f(1, 3)}, DIMS_MISMATCH, r"z \(ScatterElements\)"),
             ({"x": f(3, 2), "at": row(0, 3), "u": f(1, 2)}, INDEX, r"z \(ScatterElements\): index 3"),
         ],
+    ),
+    "a number of elements to write that is made": (
+        """g (float[N,M] x, int64[K,L] at, float[P,Q] h) => (float[N,M] z) {
+            u = Concat <axis = 1> (h, h) z = ScatterElements <axis = 0> (x, at, u) }""",
+        {"x": f(3, 2), "at": row(0, 2), "h": f(1, 1)},
+        [({"x": f(3, 2), "at": row(0, 2), "h": f(1, 2)}, DIMS_MISMATCH, r"z \(ScatterElements\)")],
     ),
     "rows to write": (
         """g (float[N,M] x, int64[K,1] at, float[P,Q] u) => (float[N,M] z) {
             z = ScatterND (x, at, u) }""",
         {"x": f(3, 2), "at": column(2), "u": f(1, 2)},
         [
-            ({"x": f(3, 2), "at": column(2), "u": f(2, 2)}, DIMS_MISMATCH, r"z \(ScatterND\)"),
-            ({"x": f(3, 2), "at": column(2), "u": f(1, 3)}, DIMS_MISMATCH, r"z \(ScatterND\)"),
+            ({"x": f(3, 2), "at": column(2), "u": f(2, 2)}, WRONG_SHAPE, r"input 'u': dimension 0 \(K\)"),
+            ({"x": f(3, 2), "at": column(2), "u": f(1, 3)}, WRONG_SHAPE, r"input 'u': dimension 1 \(M\)"),
             ({"x": f(3, 2), "at": column(3), "u": f(1, 2)}, INDEX, r"z \(ScatterND\): index 3"),
+        ],
+    ),
+    "numbers of rows to write that are made": (
+        """g (float[N,M] x, int64[K,1] at, float[P,Q] h) => (float[N,M] z) {
+            w = Concat <axis = 0> (h, h) u = Concat <axis = 1> (w, w) z = ScatterND (x, at, u) }""",
+        {"x": f(3, 2), "at": column(2, 0), "h": f(1, 1)},
+        [
+            ({"x": f(3, 2), "at": column(2, 0), "h": f(2, 1)}, DIMS_MISMATCH, r"z \(ScatterND\)"),
+            ({"x": f(3, 2), "at": column(2, 0), "h": f(1, 2)}, DIMS_MISMATCH, r"z \(ScatterND\)"),
         ],
     ),
     "remainders": (

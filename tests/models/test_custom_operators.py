@@ -51,13 +51,15 @@ def everything():
         *clamp(low=-4.0).graph.node,
         node("Words", ["text"], ["found", "places", "sizes"], letter="b"),
         node("Words", ["text", "text"], ["", "", "sizes2"], lengths=[7]),
-        node("Dots", ["p", "q"], ["dots"]),
+        helper.make_node("Concat", ["q", "r"], ["qr"], axis=1),
+        node("Dots", ["p", "qr"], ["dots"]),
     ]
     inputs = [
         value("x", FLOAT, ["n", 2]),
         value("text", STRING, ["words"]),
         value("p", DOUBLE, ["rows", "k"]),
-        value("q", DOUBLE, ["rows", "length"]),
+        value("q", DOUBLE, ["rows", "few"]),
+        value("r", DOUBLE, ["rows", "more"]),
     ]
     names = ["y", "found", "places", "sizes", "sizes2", "dots"]
     return model(nodes, inputs, [onnx.ValueInfoProto(name=name) for name in names])
@@ -67,7 +69,8 @@ FEEDS = {
     "x": x,
     "text": np.array(["bear", "ant", "bee", ""], object),
     "p": np.arange(6.0).reshape(2, 3),
-    "q": np.ones((2, 3)),
+    "q": np.ones((2, 1)),
+    "r": np.ones((2, 2)),
 }
 
 
@@ -79,7 +82,7 @@ def check_everything(library):
     assert sizes.tolist() == [1, -1] and more.tolist() == [7, 4]
     assert dots.tolist() == [3, 12]
     with pytest.raises(onnxc.RunError, match=r"it \(Dots\): dimensions do not match: expected 3, got 4"):
-        found.run(None, FEEDS | {"q": np.ones((2, 4))})
+        found.run(None, FEEDS | {"q": np.ones((2, 2))})
     y, words, *_ = found.run(None, FEEDS | {"x": x[:0], "text": FEEDS["text"][1:2]})
     assert y.shape == (0, 2) and words.shape == (0,)
 

@@ -28,7 +28,7 @@ def found_attention(scores="mul($0, 0.5)", tolerance=2e-6, text=ATTENTION, **siz
     """What the pass makes of the scores, after a comparison of the results; the mask hides no whole row."""
     b, s, t = (sizes.get(name, size) for name, size in (("b", 2), ("s", 3), ("t", 5)))
     random = np.random.default_rng(1)
-    mask = array(random, "bool", (b, 1, 1, t))
+    mask = array(random, "bool", (sizes.get("c", b), 1, 1, sizes.get("m", t)))
     mask[..., :1] = True
     shapes = ((b, s, 4, 8), (b, t, 4, 8), (b, t, 4, 16))
     inputs = [array(random, "float32", shape) for shape in (*shapes, (4, s, t))]
@@ -38,9 +38,7 @@ def found_attention(scores="mul($0, 0.5)", tolerance=2e-6, text=ATTENTION, **siz
         text.replace("SCORES", scores),
         inputs=inputs,
         tolerance=tolerance,
-        b=b,
-        s=s,
-        t=t,
+        **{**sizes, "b": b, "s": s, "t": t},
     )
 
 
@@ -290,3 +288,38 @@ def test_attention_between_channels_stays_products():
             parse(text.replace("VALUES", "bke").replace("%v: float32[2, 50, 8]", "%v: float32[2, 8, 50]"))
         )
     ) == ["Attention"]
+
+
+MASKED = "select($1, mul($0, 0.5), -inf:float32)"
+
+
+@pytest.mark.parametrize("m", [1, 5])
+def test_a_mask_may_have_one_number_for_all_keys(m):
+    text = ATTENTION.replace("bool[b, 1, 1, t]", "bool[b, 1, 1, m]")
+    assert ops(found_attention(MASKED, text=text, m=m)) == ["Map", "Attention"]
+
+
+#: Only the run knows whether the mask has as many rows as the queries, or one of both has one.
+OTHER_BATCH = ATTENTION.replace("bool[b, 1, 1, t]", "bool[c, 1, 1, t]").replace(
+    "%6 = contract(%5, %v)", "%w = broadcast(%v) shape=(broadcast(b, c), t, 4, 16) %6 = contract(%5, %w)"
+)
+
+
+@pytest.mark.parametrize("b, c", [(1, 2), (2, 1), (2, 2)])
+def test_queries_and_keys_repeat_to_the_batch_of_a_mask(b, c):
+    found = found_attention(MASKED, text=OTHER_BATCH, b=b, c=c)
+    assert ops(found) == ["Broadcast", "Broadcast", "Broadcast", "Map", "Attention"]
+
+
+@pytest.mark.parametrize("b, c", [(1, 2), (2, 2)])
+def test_scores_that_say_where_they_stand_do_not_repeat(b, c):
+    """A score's place in the batch is another where it repeats."""
+    placed = OTHER_BATCH.replace(
+        "%1 = map(%0, %mask", "%p = map(%0) { select(eq(index(0), 0), $0, 1.0:float32) } %1 = map(%p, %mask"
+    )
+    assert "Attention" not in ops(found_attention(MASKED, text=placed, b=b, c=c))
+
+
+def test_a_mask_known_to_have_more_rows_makes_no_attention():
+    text = OTHER_BATCH.replace("[b,", "[1,").replace("[c,", "[2,").replace("broadcast(b, c)", "2")
+    assert "Attention" not in ops(found_attention(MASKED, text=text, b=1, c=2))

@@ -1,0 +1,77 @@
+"""Sizes of inputs that every run needs to be equal, whatever the model calls them.
+
+Exporters that name no batch, or each input's anew, leave it to the nodes to say which are one: what a
+Concat joins agrees along all other axes, what a product sums is as long on both sides. A variable for all of
+them says so at once, where two would make every later node that reads both repeat one to the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from ..ir import dims
+from ..ir.dims import Dimension, Symbol
+from ..ir.graph import Graph, Node, TensorType, Value
+from ..ir.ops import requirements
+
+
+def equal_sizes(graph: Graph, asked: Collection[str]) -> dict[str, dims.Dim]:
+    """The variable to take for each variable of an input that must equal another's. It is typically as large
+    as those are that a user told (`asked`), or else as the smallest."""
+    symbols = list(dict.fromkeys(_symbols(graph.inputs)))
+    if len(symbols) < 2:
+        return {}
+    known = _Known()
+    for node in _needed(graph):
+        for need in requirements(node):
+            if need.kind == "equal":
+                known.learn(need.a, need.b)
+    members: dict[Dimension, list[Symbol]] = {}
+    for symbol in symbols:
+        members.setdefault(known.simplest(dims.of_atom(symbol)), []).append(symbol)
+    found: dict[str, dims.Dim] = {}
+    for several in members.values():
+        if len(several) > 1:
+            typical = min(s.typical for s in [s for s in several if s.name in asked] or several)
+            one = dims.symbol(several[0].name, several[0].minimum, typical)
+            found |= dict.fromkeys((s.name for s in several), one)
+    return found
+
+
+class _Known:
+    """What is known to be equal: the text of a variable or an operation → the size to write for it."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, Dimension] = {}
+
+    def simplest(self, size: Dimension) -> Dimension:
+        """A size in terms of as few variables as what is known allows."""
+        return dims.substitute(size, self._sizes)
+
+    def learn(self, a: Dimension, b: Dimension) -> None:
+        """Takes in that a and b are equal, where that is so because one variable or operation is another."""
+        match self.simplest(a) - self.simplest(b):
+            case dims.Dim(terms=((((one, 1),), c), (((other, 1),), d))) if c == -d:
+                if isinstance(other, Symbol):
+                    one, other = other, one
+                new = {other.key: dims.of_atom(one)}
+                self._sizes = {key: dims.substitute(size, new) for key, size in self._sizes.items()} | new
+
+
+def _needed(graph: Graph) -> list[Node]:
+    """The nodes of a graph that its outputs depend on, those of every run, in order."""
+    read, found = set(graph.outputs), []
+    for node in reversed(graph.nodes):
+        if not read.isdisjoint(node.outputs):
+            read.update(node.inputs)
+            found.append(node)
+    return found[::-1]
+
+
+def _symbols(inputs: tuple[Value, ...]) -> Iterator[Symbol]:
+    """The variables that sizes of inputs are."""
+    for value in inputs:
+        for size in value.shape if isinstance(value.type, TensorType) else ():
+            atom = dims.single_atom(size)
+            if isinstance(atom, Symbol):
+                yield atom
