@@ -51,7 +51,7 @@ HIDDEN = 0.8  # how much of the shorter of compute and memory the longer hides
 
 # Loads.
 WINOGRAD_BYTES = 1.1  # the same of bytes, which become half as long
-ROW_TAP = 2  # of a vector of a pooled row: loaded and added
+ROW_TAP = 1.1  # of a vector of a pooled row: loaded and added
 
 # Instructions, on whole vectors.
 WHOLE_POOL = 1.3  # a vector of an image that is pooled as a whole: loaded and added
@@ -112,10 +112,12 @@ SIZED_PART = 31.5  # the same where sizes are divided by that the run tells
 TILE = 25.2  # of a tile's function: the call, the misprediction where its loop ends
 DEPTHWISE_TILE = 8.4  # of some pixels of a depthwise convolution: the latency of a window's sum
 WINOGRAD = 0.84  # an instruction of a transform: operands lie in t * t matrices apart
-POOL_TAP = 0.25  # a tap of a pooling window along one axis, of any number of bytes
-POOL_VECTOR = 1.3  # the same for each vector of bytes
+POOL_TAP = 0.2  # a tap of a pooling window along one axis, of any number of bytes
+POOL_VECTOR = 0.75  # the same for each vector of bytes
 SCATTERED = 12.0  # a line beyond the second-level cache that is written far from the one before
 POOL_ROW = 8.4  # of a row that is pooled along one axis: the call, the misprediction where its loop ends
+MAXIMUM = 1.2  # of a sum's step: two comparisons and a choice
+SPLIT_LOADS = 24.0  # of a line that is read across vectors which were just written: these must arrive
 POOL_PLANE = 10.5  # of a plane that is pooled as a whole: its sums combined
 CONV_TILE = 21.0  # the same in a convolution, whose tiles follow each other in a loop
 LOOKUP = 1.3  # an index looked up, checked and followed
@@ -211,6 +213,11 @@ def products(target: Target, count: float) -> Estimate:
 def loads(target: Target, count: float) -> Estimate:
     """Vectors loaded, by what does little else with them."""
     return Estimate(compute=count / target.facts.loads)
+
+
+def combining(kind: str, dtype: str) -> float:
+    """A pool's step where that of a sum is 1: the greater of two floats asks for NaNs, too."""
+    return MAXIMUM if kind == "max" and dtypes.is_float(dtype) else 1.0
 
 
 def move(target: Target, nbytes: float, among: float | None = None, since: float = 0.0) -> Estimate:

@@ -303,7 +303,7 @@ def _sliding(member: Member, tiling: Bands, target: Target, x: Image, out: Image
     height = node.outputs[0].shape[2]
     if tiling.slide is None:  # which asks where the images end
         whole = replace(x, height=node.inputs[0].shape[2]), replace(out, height=height)
-        return pool.plan_of(offered(pooling_of(node), node), *whole, tiling.rows)
+        return pool.plan_of(offered(pooling_of(node), node), *whole)
     even = isinstance(height, int) and tiling.rows % tiling.slide.rows == 0
     lanes = offered(depthwise.lanes_of(node, out.block), node)
     by_lines = tiling.slide.by_lines or (not even and depthwise.goes_by_lines(win, lanes))

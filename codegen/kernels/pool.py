@@ -1,8 +1,8 @@
 """Pools of blocked images, windows and whole images; a vector is a block of channels.
 
-Windows are combined in two passes: along the rows into the part's scratch memory, then down the
-columns, so that a k x k window takes 2k steps. Sums read zeros from the halo where the window
-leaves the image. A maximum must not, so it reads the nearest pixel of the image instead which the
+Windows are combined in two passes: along the rows into scratch memory, which keeps the latest of them,
+then down the columns, so that a k x k window takes 2k steps. Sums read zeros from the halo where the
+window leaves the image. A maximum must not, so it reads the nearest pixel of the image instead which the
 window holds anyway: of a dilated one, some steps further in. What is stored in another type is converted
 where it is read and written; the halo then holds what becomes zero.
 """
@@ -45,12 +45,11 @@ from ..tiles.blocked import (
     window_of,
     without_halo,
 )
-from ..tiles.lines import Lines, cut_lines
+from ..tiles.lines import cut_lines, joined
 
 COLUMNS = 8  # outputs that one iteration computes
 SUMS = 4  # of a whole image, at once
 MOST_TAPS = 32  # along an axis: the taps are unrolled
-SCRATCH_BYTES = 48 << 10
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
@@ -131,7 +130,10 @@ def _estimate(node: Node, target: Target, layout: Layout, dtype: str = "") -> Es
     read = height * min(win.strides[0], win.extent[0])
     taps = planes * width * (read * win.kernel[1] + height * win.kernel[0])
     each = costs.POOL_TAP + costs.POOL_VECTOR * layout.block * dtypes.itemsize(dtype) * 8 / target.vector_bits
+    each *= costs.combining(node.op.kind, dtype)
     rows = planes * (read + height)
+    if node.op.kind == "mean":
+        moved += costs.compute(target, costs.divided(target) * planes * width * height * registers)
     found = costs.paced(target, each * taps) + costs.overhead(target, costs.POOL_ROW * rows)
     return found + moved + costs.step(target)
 
@@ -196,8 +198,9 @@ def border(op: Pool, image: Sequence[Dimension]) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class PoolPlan:
-    """A pool over images as they are stored, combined in `dtype`; `across` is the image of the first pass, of
-    one block, and of images over more than two axes a plane, as are `x` and `out`. before, after: what is
+    """A pool over images as they are stored, combined in `dtype`; `across` has the latest rows of the first
+    pass, a power of two, of one block: each is written over the one so many rows above. Of images over more
+    than two axes `x` and `out` are a plane. before, after: what is
     made of the elements, and of the results. cleared: whether lanes without a channel would get something
     else than a zero."""
 
@@ -266,26 +269,24 @@ class PoolPlan:
 
 
 def _emit_windows(pooling: Pooling, choice: Choice, target: Target) -> Code:
-    node, dtype = pooling.node, pooling.dtype
-    x, out, win = _plane(node.inputs[0].tensor), _plane(node.outputs[0].tensor), window(node.op)
+    node = pooling.node
+    x, out = _plane(node.inputs[0].tensor), _plane(node.outputs[0].tensor)
     depth = dims.product(node.outputs[0].shape[2:-2])
-    row_bytes = dims.typical(out.width) * out.block * dtypes.itemsize(dtype) * win.strides[0]
-    least = 2 * dims.typical(out.height) * row_bytes / SCRATCH_BYTES
-    cut = cut_lines(out.height, 1, out.blocks * out.batch * depth, choice.cost.total, least)
-    plan = plan_of(pooling, x, out, 2 * cut.each - 1, depth)
+    planes = out.batch * out.blocks * depth
+    cut = cut_lines(out.height, 1, planes, choice.cost.total)
+    plan = plan_of(pooling, x, out, depth)
     k = KernelText(target)
-    with k.entry() as f, f.loop("%first", "%last") as part:
-        _windows_part(f, plan, cut, part.index)
+    with k.entry() as f, joined(f, cut, "%first", "%last", planes) as (plane, lines):
+        _windows_part(f, plan, plane, lines)
     emit_passes(k, plan)
     work = costs.work(choice.cost, out.batch * depth * out.height * out.width)
-    parts = out.batch * out.blocks * depth * cut.count
-    return single(k.step(parts, work, dims.maximum(64, plan.across.plane)))
+    return single(k.step(planes * cut.count, work, dims.maximum(64, plan.across.plane)))
 
 
-def plan_of(pooling: Pooling, x: Image, out: Image, lines: int, depth: Dimension = 1) -> PoolPlan:
-    """Over images as they are stored, so many lines of the result at a time at most."""
+def plan_of(pooling: Pooling, x: Image, out: Image, depth: Dimension = 1) -> PoolPlan:
+    """Over images as they are stored."""
     op, win, dtype = pooling.node.op, window(pooling.node.op), pooling.dtype
-    rows = (lines - 1) * win.strides[0] + win.extent[0]
+    rows = 1 << (win.extent[0] - 1).bit_length()
     across = Image(1, out.block, rows, out.width, out.block, dtype)
     cleared = x.channels % x.block != 0 and not keeps_zero(pooling)
     return PoolPlan(op.kind, x, out, win, dtype, across, pooling.before, pooling.after, cleared, depth)
@@ -303,11 +304,9 @@ def _plane(type_: TensorType) -> Image:
     return replace(image, height=type_.shape[-2]) if type_.rank > 4 else image
 
 
-def _windows_part(f: KernelFunction, plan: PoolPlan, cut: Lines, part: str) -> None:
+def _windows_part(f: KernelFunction, plan: PoolPlan, plane: str, lines: tuple[str, str]) -> None:
     """Some rows of one plane."""
     x, out = plan.x, plan.out
-    plane, chunk = f.divide(part, f.size(cut.count))
-    lines = cut.at(f, chunk)
     source = f.offset(f.input(0), f.add(f.mul(plane, f.size(x.plane)), f.size(x.origin)))
     target = f.offset(f.output(), f.mul(plane, f.size(out.plane)))
     clear_border(f, out, target, *lines)
@@ -328,20 +327,31 @@ def emit_lines(
     result's plane begins, `across` where the first pass may write."""
     x, out, win, (first, last) = plan.x, plan.out, plan.window, lines
     start = f.sub(f.mul(first, win.strides[0]), f.size(win.before[0]))  # the first row that is read
-    stop = f.add(start, f.add(f.mul(f.sub(f.sub(last, first), 1), win.strides[0]), win.extent[0]))
     if plan.clamped[0]:
-        start, stop = f.maximum(start, 0), f.minimum(stop, f.size(x.height))
-    with f.loop(start, stop) as row:
-        line = f.offset(source, f.mul(row.index, f.size(x.row)))
-        sums = f.offset(across, f.mul(f.sub(row.index, start), f.size(plan.across.row)))
-        f.statement(f"call void @{ENTRY}.across(ptr %args, ptr {line}, ptr {sums})")
+        start = f.maximum(start, 0)
     left = f.sub(out.channels, f.mul(block, out.block))
-    with f.loop(first, last) as row:
+    with f.loop(first, last, carried=[("i64", start)]) as row:
+        (done,) = row.carried
+        above = f.sub(f.mul(row.index, win.strides[0]), f.size(win.before[0]))
+        stop = f.add(above, win.extent[0])
+        if plan.clamped[0]:
+            stop = f.minimum(stop, f.size(x.height))
+        begin = f.maximum(done, above)  # strides may skip rows
+        with f.loop(begin, stop) as fresh:
+            line = f.offset(source, f.mul(fresh.index, f.size(x.row)))
+            place = _latest(f, plan, across, fresh.index)
+            f.statement(f"call void @{ENTRY}.across(ptr %args, ptr {line}, ptr {place})")
         pixel = f.offset(target, f.add(f.size(out.origin), f.mul(row.index, f.size(out.row))))
         f.statement(
-            f"call void @{ENTRY}.down(ptr %args, i64 {row.index}, i64 {start}, i64 {stop}, "
-            f"ptr {across}, ptr {pixel}, i64 {left})"
+            f"call void @{ENTRY}.down(ptr %args, i64 {row.index}, ptr {across}, ptr {pixel}, i64 {left})"
         )
+        row.carry(f.maximum(done, stop))
+
+
+def _latest(f: KernelFunction, plan: PoolPlan, across: str, row: str) -> str:
+    """Where the first pass has a row of the image."""
+    place = f.binary("and", row, dims.number(plan.across.height) - 1, "i64")
+    return f.offset(across, f.mul(place, f.size(plan.across.row)))
 
 
 def _across(k: KernelText, plan: PoolPlan) -> None:
@@ -398,19 +408,17 @@ def _across(k: KernelText, plan: PoolPlan) -> None:
 
 
 def _down(k: KernelText, plan: PoolPlan) -> None:
-    """Combines the rows %start..%stop-1 of the first pass at %sums to the row %y of the output at
-    %out."""
+    """Combines rows of the first pass at %sums to the row %y of the output at %out."""
     win, size, align = plan.window, plan.across.pixel, plan.across.align
-    parameters = ["ptr %args", "i64 %y", "i64 %start", "i64 %stop", "ptr noalias %sums", "ptr noalias %out"]
-    parameters.append("i64 %left")
+    parameters = ["ptr %args", "i64 %y", "ptr noalias %sums", "ptr noalias %out", "i64 %left"]
     with k.function(f"{ENTRY}.down", parameters, attributes="noinline nounwind") as f:
         first = f.sub(f.mul("%y", win.strides[0]), f.size(win.before[0]))
         rows = []
         for tap in range(win.kernel[0]):
             at = f.add(first, tap * win.dilations[0])
             if plan.clamped[0]:
-                at = _nearest(f, at, "%start", f.sub("%stop", 1), win.dilations[0])
-            rows.append(f.offset("%sums", f.mul(f.sub(at, "%start"), f.size(plan.across.row))))
+                at = _nearest(f, at, "0", f.size(plan.x.height - 1), win.dilations[0])
+            rows.append(_latest(f, plan, "%sums", at))
         height = _inside(f, plan, 0, first)
 
         def tile(width: int, column: str) -> None:

@@ -47,7 +47,7 @@ from ..tiles.blocked import highest
 
 ROWS = 16  # of a window that are combined at once
 TAPS = 32  # that are unrolled
-DOUBLED = 6  # places from which on the greatest of them is found in pairs
+DOUBLED = 16  # places from which on the greatest of them is found in pairs
 LONGEST_LINE = 4096  # elements of a line, about
 LONGEST_PIXEL = 1024  # elements of a pixel that are pooled at once
 PICKED = 8  # strides up to which results are picked from vectors
@@ -166,7 +166,7 @@ class RowPooling(Piece):
         """A window's rows, its places and what becomes of them, in whole vectors of a row."""
         image, result = self.node.inputs[0].tensor, self.node.outputs[0].tensor
         pixel, results = dims.typical(self.pixel), dims.typical(self.sizes[-2])
-        tap = costs.ROW_TAP * (1.5 if self.op.kind == "max" and dtypes.is_float(self.dtype) else 1)
+        tap = costs.ROW_TAP * costs.combining(self.op.kind, self.dtype)
         read, made = (
             costs.weight(self.target, body) if body is not None else 0 for body in (self.read, self.written)
         )
@@ -185,7 +185,8 @@ class RowPooling(Piece):
         across = vectors * (combined * tap * picked + picked - 1 + ends)
         rows = dims.typical(dims.product(self.sizes[:-2]))
         total = dims.typical(image.nbytes + result.nbytes)
-        each = costs.loads(self.target, down + across) + costs.overhead(self.target, 2 * costs.POOL_ROW)
+        begun = 4 * costs.POOL_ROW + doublings * costs.SPLIT_LOADS
+        each = costs.loads(self.target, down + across) + costs.overhead(self.target, begun)
         return each * rows + costs.move(self.target, total)
 
     # Code ------------------------------------------------------------------------------------------
@@ -245,6 +246,8 @@ class RowPooling(Piece):
         each_vector(f, count, self.lanes, 1, vectors)
 
     def _combine(self, f: Function, lanes: int, a: str | None, b: str) -> str:
+        """a with b. What the result is written over is b: a choice that leaves some lanes of a as they are in
+        memory would become a store of the others, which takes processors without masks twenty cycles."""
         if a is None:
             return b
         words = Vectors(f, self.dtype, lanes)
@@ -301,10 +304,15 @@ class RowPooling(Piece):
             self._combine_rows(f, rows, line, width, pixel, outside)
             return
         self._clear(f, line, f.mul(width, pixel))
-        with loops(f, kernel) as taps:
-            inside, pointer = row(taps)
-            with f.when(inside):
-                self._combine_rows(f, [("true", pointer)], line, width, pixel, outside, more=True)
+        *outer, inner = kernel
+        with loops(f, outer) as taps:
+            whole = inner // ROWS * ROWS
+            with f.loop(0, whole, ROWS) as some:
+                rows = [row([*taps, f.add(some.index, k)]) for k in range(ROWS)]
+                self._combine_rows(f, rows, line, width, pixel, outside, more=True)
+            rows = [row([*taps, k]) for k in range(whole, inner)]
+            if rows:
+                self._combine_rows(f, rows, line, width, pixel, outside, more=True)
 
     def _combine_rows(
         self,
@@ -322,11 +330,14 @@ class RowPooling(Piece):
         def columns(pointers: Sequence[str], to: str, count: str) -> None:
             def vectors(indices: Sequence[str], lanes: int, mask: str | None, _: str) -> None:
                 here = self._at(f, to, indices[0])
-                state: str | None = load_lanes(f, self.dtype, here, lanes, mask) if more else None
+                state: str | None = None
                 for pointer in pointers:
                     place = self._at(f, pointer, indices[0], self.stored)
                     value = load_lanes(f, self.stored, place, lanes, mask)
                     state = self._combine(f, lanes, state, _converted(f, self.read, value, lanes))
+                if more:
+                    before = load_lanes(f, self.dtype, here, lanes, mask)
+                    state = self._combine(f, lanes, state, before)
                 store_lanes(f, self.dtype, str(state), here, lanes, mask)
 
             each_vector(f, count, self.lanes, 1, vectors)
@@ -361,7 +372,7 @@ class RowPooling(Piece):
             ) -> None:
                 kind, (index,) = Vectors(f, self.dtype, lanes).type, indices
                 first, second = (f.load(kind, self._at(f, line, i)) for i in (index, f.add(index, ahead)))
-                f.store(kind, self._combine(f, lanes, first, second), self._at(f, pairs, index))
+                f.store(kind, self._combine(f, lanes, second, first), self._at(f, pairs, index))
 
             each_vector(f, count, self.lanes, 1, vectors)
             line, done = pairs, 2 * done

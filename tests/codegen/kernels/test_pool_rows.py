@@ -1,13 +1,19 @@
 """Pools of dense images, by rows where windows are combined axis by axis, and by LoopNest: any rank, padding,
 type and order of axes."""
 
+import re
+
 import numpy as np
 import pytest
+from support import harness
 from support.nests import TARGETS, check, numbers, variable
 from support.pool_cases import codes, group, halves
 
+from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import loop_nest, pool_rows
+from onnxc.ir.graph import TensorType, Value, make_node
 from onnxc.ir.ops import Pool
+from onnxc.target import find_target
 
 POOLED = [  # image, kernel, strides, pads, dilations, sizes, column major
     ((2, 3, 8, 9), (2, 2), (2, 2), (0, 0, 0, 0), (1, 1), (4, 4), False),
@@ -20,6 +26,8 @@ POOLED = [  # image, kernel, strides, pads, dilations, sizes, column major
     ((1, 2, 5, 6, 3), (3, 3, 1), (1, 1, 1), (1, 1, 0, 1, 1, 0), (1, 1, 1), (5, 6, 3), False),
     ((1, 1, 3, 4, 1100), (2, 2, 1), (1, 1, 1), (0, 1, 0, 0, 0, 0), (1, 1, 1), (2, 4, 1100), False),
     ((1, 2, 20, 21), (17, 4), (1, 4), (8, 2, 8, 2), (1, 1), (20, 6), False),
+    ((1, 1, 40, 21), (34, 4), (2, 3), (8, 2, 8, 2), (1, 1), (12, 8), False),
+    ((1, 1, 3, 20, 6), (2, 18, 3), (1, 1, 1), (0, 4, 1, 1, 4, 1), (1, 1, 1), (3, 11, 6), False),
     ((1, 2, 90), (40,), (9,), (0, 9), (1,), (7,), False),
     ((1, 1, 9000), (2,), (1,), (0, 1), (3,), (8998,), False),
     ((1, 2, 3, 4), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), (3, 4), False),
@@ -66,6 +74,7 @@ def test_pools_see_nan_and_infinity(target, kernel, kind):
     x.flat[[3, 50, 77]] = np.nan
     x.flat[100:160] = -np.inf
     check(target, Pool(kind, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), (9, 20)), x, kernel=kernel)
+    check(target, Pool(kind, (17, 19), (1, 1), (8, 9, 8, 9), (1, 1), (9, 20)), x, kernel=kernel)
 
 
 @TARGETS
@@ -99,3 +108,16 @@ def test_what_is_stored_in_another_type(target, kind, dtype, conversions):
         x = numbers(image, dtype, -9, 9)
         op = Pool(kind, window, strides, pads, dilations, sizes, columns)
         check(target, group(op, image, dtype, *conversions), x, only="static", kernel=pool_rows)
+
+
+def test_maxima_in_place_store_whole_vectors():
+    """Of a choice between a new number and the one in its place LLVM makes a store of some lanes, which takes
+    AVX2 processors twenty cycles."""
+    target = find_target("x86-64-v3")
+    node = make_node(
+        Pool("max", (18, 17), (1, 1), (8, 8, 9, 8), (1, 1), (64, 64)),
+        [Value(TensorType("float32", (1, 1, 64, 64)))],
+    )
+    (choice,) = choices_of(pool_rows, node, target)
+    (step,) = pool_rows.emit(node, choice, target).steps
+    assert not re.findall(r"vmaskmovps\s+%ymm\d+, %ymm\d+, ", harness.assembly(step.text, target))
