@@ -3,12 +3,12 @@
 contract(transpose(%x) perm=(0, 2, 1, 3), %y) "bhqd", "bhdk" -> "bhqk"
     →   contract(%x, %y) "bqhd", "bhdk" -> "bhqk"
 
-Kernels read operands by strides, so that the heads of an attention are never moved. A Transpose is found
-behind a Map of one operand too, and a Reshape that only adds or drops axes of size 1 is a change of labels as
-well, as is a Broadcast of many constant rows along an axis of the other operand. One that cuts the rows of a
-product into short pieces, as windows of an image are, stays. A result is permuted in place only where its
-innermost axis stays, since kernels write along it, and with it as many columns side by side as a vector
-holds, or all of them. An Attention names its axes too.
+Kernels read operands by strides, so that the heads of an attention are never moved. A Reshape that only adds
+or drops axes of size 1 is a change of labels as well, as is a Broadcast of many constant rows along an axis
+of the other operand; a Transpose or a Reshape is found behind a Map of one operand too. What would cut the
+rows of a product into short pieces, as windows of an image are, stays. A result is permuted in place only
+where its innermost axis stays, since kernels write along it, and with it as many columns side by side as a
+vector holds, or all of them. An Attention names its axes too.
 """
 
 from __future__ import annotations
@@ -76,34 +76,31 @@ def _moved_back(rewriter: Rewriter, side: _Side, other: _Side, op: Contract) -> 
         return set(labels) <= set(other.labels + out + found.labels)
 
     while (node := side.value.producer) is not None:
+        mapped = node if rewriter.readers[side.value] == 1 and _maps_moved(node) else None
+        node = node if mapped is None else node.inputs[0].node
+        source, keeps = node.inputs[0] if node.inputs else side.value, True
+        labels: str | None
         match node.op:
             case Transpose(perm):
-                before = _Side(_before(side.labels, perm), node.inputs[0])
-                if _rows(before, other, out) < min(FEW_ROWS, _rows(side, other, out)):
+                labels = _before(side.labels, perm)
+                if _rows(_Side(labels, source), other, out) < min(FEW_ROWS, _rows(side, other, out)):
                     break
-                found = side = before
             case Reshape():
-                labels = _unit_labels(side, node.inputs[0], other, out)
+                labels = _unit_labels(side, source, other, out)
                 if labels is None or (op.rounded and not fits(labels)):
                     break
-                side = _Side(labels, node.inputs[0])
-                if fits(labels):
-                    found = side
+                keeps = fits(labels)
             case Broadcast():
-                labels = _repeated_labels(side, node.inputs[0], other, out)
+                labels = _repeated_labels(side, source, other, out)
                 if labels is None or (op.rounded and not fits(labels)):
                     break
-                found = side = _Side(labels, node.inputs[0])
-            case Map() if rewriter.readers[side.value] == 1 and _maps_transposed(node):
-                transpose = node.inputs[0].node
-                before = _Side(_before(side.labels, transpose.op.perm), transpose.inputs[0])
-                if _rows(before, other, out) < min(FEW_ROWS, _rows(side, other, out)):
-                    break
-                (value,) = rewriter.add(node.op, transpose.inputs, node.origin)
-                rewriter.readers[value] = 1
-                found = side = _Side(before.labels, value)
             case _:
                 break
+        if mapped is not None:
+            (source,) = rewriter.add(mapped.op, [source], mapped.origin)
+            rewriter.readers[source] = 1
+        side = _Side(labels, source)
+        found = side if keeps else found
     return found
 
 
@@ -141,12 +138,13 @@ def _before(labels: str, perm: tuple[int, ...]) -> str:
     return "".join(labels[perm.index(axis)] for axis in range(len(perm)))
 
 
-def _maps_transposed(node: Node) -> bool:
-    """Whether a Map does to a transposed tensor what it would do before."""
-    if len(node.inputs) != 1 or node.op.shape is not None or contains(node.op.body, "index", "check"):
+def _maps_moved(node: Node) -> bool:
+    """Whether a Map does to what a Transpose or a Reshape moved what it would do before."""
+    if not isinstance(node.op, Map) or len(node.inputs) != 1 or node.op.shape is not None:
         return False
     source = node.inputs[0].producer
-    return source is not None and isinstance(source.op, Transpose)
+    moved = source is not None and isinstance(source.op, (Transpose, Reshape))
+    return moved and not contains(node.op.body, "index", "check")
 
 
 def _unit_labels(side: _Side, source: Value, other: _Side, out: str) -> str | None:

@@ -91,7 +91,7 @@ def _match(node: Node, readers: Counter[Value]) -> _Found | None:
         softmax, reading = _defined(softmax, readers)
         logits = _softmax_of(softmax, readers, max(reading, 1))
         scores = None if logits is None else _scores(logits, readers)
-        if scores is None:
+        if logits is None or scores is None:
             continue
         host = scores.host
         halves = list(zip((host.op.lhs, host.op.rhs), host.inputs))

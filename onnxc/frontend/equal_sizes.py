@@ -54,7 +54,7 @@ class _Known:
             case dims.Dim(terms=((((one, 1),), c), (((other, 1),), d))) if c == -d:
                 if isinstance(other, Symbol):
                     one, other = other, one
-                new = {other.key: dims.of_atom(one)}
+                new: dict[str, Dimension] = {other.key: dims.of_atom(one)}
                 self._sizes = {key: dims.substitute(size, new) for key, size in self._sizes.items()} | new
 
 

@@ -201,6 +201,37 @@ def test_a_transpose_behind_an_axis_of_size_one_is_absorbed():
     )
 
 
+def test_a_unit_axis_behind_a_map_is_absorbed():
+    """Heads of a batch of one, stored in halves."""
+    becomes(
+        clean(absorb_transposes),
+        """graph g(%q: float32[1, h, m, k], %k: float16[1, h, n, k]) {
+        %0 = transpose(%k) perm=(0, 1, 3, 2)
+        %1 = reshape(%0) shape=(h, k, n)
+        %2 = map(%1) { cast($0, float32) }
+        %3 = contract(%q, %2) lhs=abmk rhs=bkn out=abmn accumulate=float32
+        return %3
+    }""",
+        """graph g(%q: float32[1, h, m, k], %k: float16[1, h, n, k]) {
+        %2 = map(%k) { cast($0, float32) }
+        %3 = contract(%q, %2) lhs=abmk rhs=abnk out=abmn accumulate=float32
+        return %3
+    }""",
+    )
+
+
+def test_a_unit_axis_behind_a_map_that_others_read_stays():
+    stays(
+        clean(absorb_transposes),
+        """graph g(%x: float32[1, h, m, k], %y: float32[1, h, k, n]) {
+        %0 = reshape(%y) shape=(h, k, n)
+        %1 = map(%0) { exp($0) }
+        %2 = contract(%x, %1) lhs=abmk rhs=bkn out=abmn accumulate=float32
+        return %1, %2
+    }""",
+    )
+
+
 def test_a_change_of_unit_axes_without_a_transpose_behind_it_stays():
     stays(
         clean(absorb_transposes),
