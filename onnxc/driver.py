@@ -42,6 +42,7 @@ from .passes import (
     absorb_transposes,
     assign_slices,
     attend_inputs,
+    attend_stored,
     eliminate_common,
     flatten_windows,
     flush_subnormals,
@@ -142,6 +143,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         fuse_maps.fuse_maps,  # what reads such a convolution now reads a sum
         fuse_resampling.fuse_resampling,
         *(narrowing if options.precision == "bf16" else ()),
+        attend_stored.attend_stored,
         fuse_epilogues.fuse_epilogues,
         fuse_experts.fuse_experts,
         fuse_pools.fuse_pools,

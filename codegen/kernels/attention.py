@@ -8,7 +8,8 @@ Up to BLOCK keys make one block, fewer where heads are wide (`_block`). More are
 row keeping its running maximum and sum (Milakov and Gimelshein, "Online normalizer calculation for
 softmax", 2018). A part is one batch element and some rows; those of an element that a thread has it computes
 as one. FEW rows read the keys where they are, at the speed of memory. Keys behind the last one that a mask
-lets any row of a tile see are left out.
+lets any row of a tile see are left out. Keys and values that are stored in 16 bits are widened where they are
+read, block by block for more rows.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
-from ...ir import dims
+from ...ir import dims, dtypes, expr
 from ...ir.dims import Dim, Dimension
 from ...ir.graph import Node
 from ...ir.ops import Attention
@@ -33,7 +34,7 @@ from ..tiles import mask
 from ..tiles import microkernel as mk
 from ..tiles.lines import Lines, joined
 from ..tiles.packing import pack_panel, padded
-from ..tiles.panel import Panel
+from ..tiles.panel import Panel, widened
 from ..tiles.softmax import Softmax
 from ..tiles.strides import broadcast_stride, row_major
 
@@ -46,6 +47,7 @@ MASKED = 64  # keys for which it pays to look which of them a mask hides
 FEW = 2  # query rows that do not pay for packing the keys
 AHEAD = 16  # keys whose rows are fetched before they are needed, for few queries
 FLOAT, SIZE = "float32", 4
+STORED = (FLOAT, "float16", "bfloat16")  # types of keys and values
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,11 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     sums = shape.depth * -(-keys // lanes) + keys * -(-shape.extent // lanes)
     exponentials = -(-keys // lanes) * costs.SOFTMAX
     cost = costs.products(target, queries * sums) + costs.compute(target, queries * exponentials)
-    read = keys * (shape.depth + shape.extent) * SIZE
+    read = keys * (shape.depth + shape.extent) * shape.item
     cost += costs.move(target, read, repeats * read)
+    if shape.stored != FLOAT:
+        widening = costs.weight(target, expr.input_(0, shape.stored).cast(FLOAT))
+        cost += costs.compute(target, widening * keys * (shape.depth + shape.extent) / lanes)
     if queries > FEW:
         cost += costs.move(target, 2 * keys * (shape.depth + shape.extent * shape.copied) * SIZE)
     tiling = Tiling(rows, lanes, _block(shape, target), PART_ROWS)
@@ -119,6 +124,12 @@ class Shape:
     batch_steps: tuple[tuple[Dimension, ...], ...]  # [operand][batch axis]
     row_steps: tuple[Dimension, ...]
     inner_steps: tuple[Dimension, ...]
+    stored: str  # the type of keys and values
+
+    @property
+    def item(self) -> int:
+        """Bytes of an element of K or V."""
+        return dtypes.itemsize(self.stored)
 
     @property
     def repeats(self) -> Dimension:
@@ -130,7 +141,10 @@ class Shape:
 
     @property
     def copied(self) -> bool:
-        """Whether rows of V lie apart, in few sets of the caches, and are copied for many queries."""
+        """Whether rows of V are copied: widened, or, for many queries, as they lie apart, in few sets of the
+        caches."""
+        if self.stored != FLOAT:
+            return True
         return self.row_steps[V] != self.extent * SIZE and dims.typical(self.queries) >= MANY
 
     @property
@@ -144,7 +158,10 @@ def shape_of(node: Node) -> Shape | None:
     if not isinstance(op, Attention):
         return None
     values = (*node.inputs[:3], node.outputs[0], *node.inputs[3:])
-    if any(v.dtype != FLOAT or v.tensor.layout is not None for v in values):
+    types, stored = [v.dtype for v in values], values[K].dtype
+    if any(v.tensor.layout is not None for v in values) or stored not in STORED:
+        return None
+    if types != [FLOAT, stored, stored, *[FLOAT] * (len(values) - OUT)]:
         return None
     batch = [label for label in op.q if label not in "qd"]
     names = [op.q, op.k, op.v, op.out]
@@ -159,7 +176,7 @@ def shape_of(node: Node) -> Shape | None:
     if not isinstance(depth, int) or not isinstance(extent, int):
         return None
     strides = [
-        dict(zip(labels, row_major(value.shape, SIZE), strict=True))
+        dict(zip(labels, row_major(value.shape, dtypes.itemsize(value.dtype)), strict=True))
         for labels, value in zip(names, values, strict=False)
     ]
     if len(values) > BIAS:
@@ -179,8 +196,11 @@ def shape_of(node: Node) -> Shape | None:
         tuple(tuple(s.get(label, 0) for label in batch) for s in strides),
         tuple(s[label] for s, label in zip(strides, rows, strict=False)),
         tuple(s[label] for s, label in zip(strides, inner, strict=False)),
+        stored,
     )
-    contiguous = result.extent == 1 or all(step == SIZE for step in result.inner_steps[V:BIAS])
+    contiguous = result.extent == 1 or result.inner_steps[V:BIAS] == (result.item, SIZE)
+    if stored != FLOAT and result.inner_steps[K] != result.item:
+        return None
     if result.biased:  # only the run may know whether the bias repeats along the keys
         step = result.inner_steps[BIAS]
         contiguous = contiguous and (isinstance(step, Dim) or step in (0, SIZE))
@@ -225,7 +245,7 @@ class _Attention:
     @property
     def few(self) -> bool | None:
         """Whether there are only FEW queries; None where the run tells."""
-        contiguous = all(self.shape.inner_steps[x] == SIZE for x in (Q, K)) or self.shape.depth == 1
+        contiguous = self.shape.inner_steps[: K + 1] == (SIZE, self.shape.item) or self.shape.depth == 1
         if not contiguous:
             return False
         return self.shape.queries <= FEW if isinstance(self.shape.queries, int) else None
@@ -240,8 +260,13 @@ class _Attention:
     def word(self, dimension: Dimension) -> int | str:
         return f"%w{self.words.index(dimension)}" if isinstance(dimension, Dim) else dimension
 
-    def tile(self, height: int, vectors: int) -> mk.Tile:
-        return mk.Tile(height, vectors, self.lanes)
+    def tile(self, height: int, vectors: int, rhs: str = FLOAT) -> mk.Tile:
+        return mk.Tile(height, vectors, self.lanes, rhs=rhs)
+
+    def load(self, f: Function, place: str, count: int) -> str:
+        """The first `count` elements of keys or values, wide; the other lanes are 0."""
+        stored = self.shape.stored
+        return widened(f, load_first(f, stored, self.lanes, place, count), stored, FLOAT, self.lanes)
 
     # The entry -----------------------------------------------------------------------------------
 
@@ -274,6 +299,7 @@ class _Attention:
         shape = self.shape
         sizes = {
             "panels": padded(self.block, self.width) * shape.depth * SIZE,
+            "keys": self.block * self.key_row if shape.stored != FLOAT else 0,
             "values": self.block * padded(shape.extent, self.lanes) * SIZE if shape.copied else 0,
             "weights": self.rows * self.weights_row,
             "factors": padded(self.rows * 2 * SIZE, 64),
@@ -282,6 +308,11 @@ class _Attention:
         for name, size in sizes.items():
             places[name], total = total, total + padded(size, 64)
         return places | {"state": total}
+
+    @property
+    def key_row(self) -> int:
+        """Bytes from one widened key to the next."""
+        return padded(self.shape.depth, self.lanes) * SIZE
 
     @property
     def scratch_bytes(self) -> Dimension:
@@ -309,7 +340,7 @@ class _Attention:
             few = f.compare("sle", f.size(shape.queries), FEW) if self.few is None else None
             if not self.few:
                 with self.where(f, few, "rows"):
-                    self.pack_keys(f, key_rows, at["panels"], count)
+                    self.pack_keys(f, key_rows, at["keys"], at["panels"], count)
                     if self.shape.copied:
                         self.copy_values(f, value_rows, at["values"], count)
             begin, end = self.ends(f, loop.index, before, keys)
@@ -378,10 +409,20 @@ class _Attention:
         begin = f.cast("zext", f.compare("eq", block, 0), "i64")
         return begin, f.cast("zext", f.compare("sge", f.add(before, self.block), keys), "i64")
 
-    def pack_keys(self, f: KernelFunction, keys: str, panels: str, count: str) -> None:
-        """K' of a block of keys as panels."""
+    def pack_keys(self, f: KernelFunction, keys: str, wide: str, panels: str, count: str) -> None:
+        """K' of a block of keys as panels; `wide` is where they are widened."""
         shape = self.shape
         row, inner = f.size(shape.row_steps[K]), f.size(shape.inner_steps[K])
+        if shape.stored != FLOAT:
+            v = Vectors(f, FLOAT, self.lanes)
+            with f.loop(0, count) as loop:
+                here, to = (
+                    f.offset(p, f.mul(loop.index, step)) for p, step in ((keys, row), (wide, self.key_row))
+                )
+                for d in range(0, shape.depth, self.lanes):
+                    found = self.load(f, f.offset(here, d * shape.item), shape.depth - d)
+                    f.store(v.type, found, f.offset(to, d * SIZE), SIZE)
+            keys, row, inner = wide, str(self.key_row), str(SIZE)
         with f.loop(0, count, self.width) as loop:
             source = f.offset(keys, f.mul(loop.index, row))
             target = f.offset(panels, f.mul(loop.index, shape.depth * SIZE))
@@ -397,7 +438,7 @@ class _Attention:
                 width = vectors * self.lanes * SIZE
                 place = f.offset(f.offset(target, chunk * self.block * SIZE), f.mul(loop.index, width))
                 for first in range(chunk, min(extent, chunk + vectors * self.lanes), self.lanes):
-                    found = load_first(f, FLOAT, self.lanes, f.offset(row, first * SIZE), extent - first)
+                    found = self.load(f, f.offset(row, first * self.shape.item), extent - first)
                     f.store(v.type, found, f.offset(place, (first - chunk) * SIZE), SIZE)
 
     # A tile of rows ------------------------------------------------------------------------------
@@ -470,8 +511,9 @@ class _Attention:
             row = f.offset("%keys", f.mul(key(lane), step))
             sums = [v.constant(0)] * height
             for d in range(0, depth, lanes):
-                mk.prefetch_line(f, f.offset(f.offset(row, f.mul(step, AHEAD)), d * SIZE))
-                k = load_first(f, FLOAT, lanes, f.offset(row, d * SIZE), depth - d)
+                place = f.offset(row, d * self.shape.item)
+                mk.prefetch_line(f, f.offset(place, f.mul(step, AHEAD)))
+                k = self.load(f, place, depth - d)
                 for r in range(height):
                     at = f.offset("%q", f.mul(self.word(self.shape.row_steps[Q]), r))
                     q = load_first(f, FLOAT, lanes, f.offset(at, d * SIZE), depth - d)
@@ -503,10 +545,10 @@ class _Attention:
         """out = (out * correction + weights V) * normaliser, a chunk of columns at a time."""
         extent, row_step = self.shape.extent, self.word(self.shape.row_steps[V])
         for first, vectors in self.chunks(self.rows if copied else height):
-            values = f.offset("%v", first * SIZE)
+            values = f.offset("%v", first * self.shape.item)
             if copied:
                 values, row_step = f.offset("%values", first * self.block * SIZE), vectors * self.lanes * SIZE
-            tile = self.tile(height, vectors)
+            tile = self.tile(height, vectors, FLOAT if copied else self.shape.stored)
             columns = min(extent - first, tile.columns)
             rows = mk.strided_rows(f, "%weights", self.weights_row, height, SIZE)
             out_step = self.word(self.shape.row_steps[OUT])

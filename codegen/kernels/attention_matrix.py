@@ -54,7 +54,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     if unit is None or not isinstance(node.op, Attention) or not node.op.narrow:
         return
     shape = shape_of(node)
-    if shape is None or not _is_taken(shape) or unit.columns != target.lanes(FLOAT):
+    if shape is None or shape.stored != FLOAT or not _is_taken(shape) or unit.columns != target.lanes(FLOAT):
         return
     rows = matrix.HIGH * unit.rows
     if isinstance(shape.queries, int):

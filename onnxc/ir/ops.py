@@ -237,8 +237,9 @@ class Attention(Op):
     """softmax(scale * q k + bias) v with the axes named as in Contract: `q` labels the queries "bhqd", `k`
     the keys "bhkd", `v` the values "bhke", `out` the result "bhqe"; letters other than q, k, d, e are batch
     axes, in any order. The softmax is over k. The bias, an optional fourth operand, broadcasts to [batch...,
-    q, k] with the batch axes in q's order. `narrow`: the factors of products may be rounded to bfloat16.
-    `defined`: weights that are no numbers, those of queries that see no key, are 0."""
+    q, k] with the batch axes in q's order. Keys and values may be stored in 16 bits beside float32 queries.
+    `narrow`: the factors of products may be rounded to bfloat16. `defined`: weights that are no numbers,
+    those of queries that see no key, are 0."""
 
     scale: float
     q: str = "bhqd"

@@ -9,7 +9,7 @@ from support.guarded import guarded
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import attention
-from onnxc.ir import dims
+from onnxc.ir import dims, dtypes
 from onnxc.ir.graph import TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
 from onnxc.ir.ops import Attention
@@ -43,6 +43,7 @@ class Case:
         magnitude=1.0,
         dtype="float32",
         defined=False,
+        stored=None,
     ):
         op = Attention(scale, *forms, defined=defined)
         self.sizes = {"b": batch[0], "h": batch[1], "q": queries, "k": keys, "d": depth, "e": extent or depth}
@@ -52,9 +53,11 @@ class Case:
         self.arrays, values = [], []
         for labels in shapes:
             sizes = [1 if x.isupper() else self.sizes[x] for x in labels]
-            self.arrays.append((random.standard_normal(sizes) * magnitude).astype(dtype))
+            type_ = stored if stored and len(values) in (1, 2) else dtype  # of keys and values
+            numbers = random.standard_normal(sizes) * magnitude
+            self.arrays.append(numbers.astype(dtypes.numpy_dtype(type_)))
             shape = tuple(dims.symbol(x) if x in symbolic else n for x, n in zip(labels, sizes))
-            values.append(Value(TensorType(dtype, shape)))
+            values.append(Value(TensorType(type_, shape)))
         if masked:
             self.arrays[3][random.random(self.arrays[3].shape) < masked] = -np.inf
         self.node = make_node(op, values)
@@ -97,6 +100,23 @@ def test_many_queries_make_many_parts():
     (step,) = attention.emit(case.node, case.choice(), BEST).steps
     assert step.parts > 4
     case.check()
+
+
+@RUNNABLE
+@pytest.mark.parametrize("stored", ["float16", "bfloat16"])
+@pytest.mark.parametrize("symbolic", ["", "qk"])
+@pytest.mark.parametrize("queries", [1, 2, 5, 70])
+@pytest.mark.parametrize("keys, depth, extent", [(33, 17, 20), (600, 64, 80), (1, 16, 1)])
+def test_keys_and_values_may_be_stored_in_halves(target, stored, symbolic, queries, keys, depth, extent):
+    for forms in ((), HEADS_INSIDE):
+        case = Case(queries, keys, depth, extent, forms, bias="BHqk", symbolic=symbolic, stored=stored)
+        case.check(target)
+
+
+def test_keys_in_halves_that_lie_apart_are_left_to_others():
+    forms = ("bhqd", "bhdk", "bhke", "bhqe")
+    assert Case(3, 20, forms=forms).choice() is not None
+    assert Case(3, 20, forms=forms, stored="float16").choice() is None
 
 
 @RUNNABLE

@@ -121,6 +121,15 @@ def test_attention(target, dtype):
 
 
 @TARGETS
+@pytest.mark.parametrize("stored", ["float16", "bfloat16"])
+def test_attention_over_keys_and_values_stored_in_halves(target, stored):
+    for q, k, v, out, sizes in ATTENDED:
+        shapes = [[sizes[c] for c in labels] for labels in (q, k, v)]
+        arrays = [drawn(shape, dtype, 3) for shape, dtype in zip(shapes, ("float32", stored, stored))]
+        check(target, Attention(0.3, q, k, v, out), *arrays, only="static", tolerance=1e-5)
+
+
+@TARGETS
 def test_a_query_without_keys_gives_zeros(target):
     arrays = [drawn(shape, "float32", 0) for shape in ((2, 3, 4), (2, 0, 4), (2, 0, 5))]
     check(target, Attention(1.0, "bqd", "bkd", "bke", "bqe"), *arrays, only="static")
