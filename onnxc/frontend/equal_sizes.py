@@ -23,7 +23,7 @@ def equal_sizes(graph: Graph, asked: Collection[str]) -> dict[str, dims.Dim]:
         return {}
     known = _Known()
     for node in _needed(graph):
-        for need in requirements(node):
+        for need in requirements(node) if len(_variables(node)) > 1 else ():
             if need.kind == "equal":
                 known.learn(need.a, need.b)
     members: dict[Dimension, list[Symbol]] = {}
@@ -66,6 +66,12 @@ def _needed(graph: Graph) -> list[Node]:
             read.update(node.inputs)
             found.append(node)
     return found[::-1]
+
+
+def _variables(node: Node) -> set[Symbol]:
+    """The variables in the sizes of what a node reads and gives: those of one alone tell nothing."""
+    shapes = (v.shape for v in (*node.inputs, *node.outputs) if isinstance(v.type, TensorType))
+    return {symbol for shape in shapes for size in shape for symbol in dims.symbols(size)}
 
 
 def _symbols(inputs: tuple[Value, ...]) -> Iterator[Symbol]:
