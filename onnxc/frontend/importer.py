@@ -676,7 +676,7 @@ def import_model(source: Any, options: Options = DEFAULTS, operators: Operators 
             importer = Importer(model, inlined, options, known, equal=equal)
             graph = importer.run()
         sizes = sizes_of_states(graph, names, options.states)
-        pinned = {importer.dim_names[k]: size for k, size in sizes.items() if importer.dim_names.get(k)}
+        pinned = {name: sizes[str(v)] for name, v in importer.original.items() if str(v) in sizes}
         facts = facts_of_states(graph, names, options.states)
         lengths = usual_lengths(graph)
         if pinned or facts or lengths:

@@ -77,6 +77,13 @@ def test_the_user_s_word_for_one_is_for_both(told, typical):
     assert dims.typical(x.shape[0]) == dims.typical(z.shape[1]) == typical
 
 
+def test_what_a_state_tells_of_one_holds_for_both():
+    text = """m (float[n, 1] x, float[m, 1] s) => (float y, float[2, 1] next) <float[2, 1] c = {1, 2}> {
+        y = Concat <axis = 1> (x, s) next = Add (s, c) }"""
+    (x, s) = import_model(parsed(text), Options(states={"s": "next"})).graph.inputs
+    assert (x.shape, s.shape) == ((2, 1), (2, 1))
+
+
 def test_the_run_compares_what_was_taken_for_one():
     session = onnxc.InferenceSession(
         parsed("m (float[n, 1] x, float[m, 2] z) => (float[n, 3] y) { y = Concat <axis = 1> (x, z) }")
