@@ -50,6 +50,8 @@ def rival(
 
 T = TypeVar("T")
 
+PATIENCE = 30.0  # seconds for a copy of this process to make a rival in
+
 
 def _made(name: str, make: Callable[[], T]) -> T:
     """What a rival makes of a model; CompileError where it cannot."""
@@ -65,14 +67,22 @@ def _made(name: str, make: Callable[[], T]) -> T:
 
 
 def _ending(make: Callable[[], object]) -> int | None:
-    """The signal by which it ends a copy of this process, None where it does not."""
+    """The signal by which it ends a copy of this process, None where it does not. A copy has no threads but one:
+    where it waits for others, or takes longer than PATIENCE, it tells nothing."""
     process = os.fork()
     if not process:
         try:
             make()
         finally:
             os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    deadline = time.monotonic() + PATIENCE
+    while not (ended := os.waitpid(process, os.WNOHANG))[0]:
+        if time.monotonic() > deadline:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            return None
+        time.sleep(0.005)
+    status = os.waitstatus_to_exitcode(ended[1])
     return -status if status < 0 else None
 
 

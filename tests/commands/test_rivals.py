@@ -6,6 +6,7 @@ Neither ncnn nor MNN is there: a program that speaks as `rival_process.py` does 
 import os
 import signal
 import sys
+import threading
 import types
 
 import numpy as np
@@ -13,7 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnxc.commands import rival_process
+from onnxc.commands import rival_process, rivals
 from onnxc.commands.rivals import rival, save_with_sizes
 from onnxc.errors import CompileError
 
@@ -173,3 +174,14 @@ def test_bench_does_not_time_a_rival_that_computes_nothing():
     with pytest.raises(CompileError):
         options.against = ("mnn",)
         _distances(options, ours, [nothing], model, {})
+
+
+def test_a_copy_that_never_ends_tells_nothing_and_is_not_left_behind(monkeypatch):
+    """Forked beside another rival's threads, a copy may wait for a lock that nobody gives back."""
+    killed, kill = [], os.kill
+    monkeypatch.setattr(rivals, "PATIENCE", 0.1)
+    monkeypatch.setattr(os, "kill", lambda process, number: (killed.append(process), kill(process, number)))
+    assert rivals._ending(threading.Event().wait) is None
+    (process,) = killed
+    with pytest.raises(ProcessLookupError):
+        kill(process, 0)
