@@ -67,7 +67,7 @@ def _made(name: str, make: Callable[[], T]) -> T:
 
 
 def _ending(make: Callable[[], object]) -> int | None:
-    """The signal by which it ends a copy of this process, None where it does not. A copy has no threads but one:
+    """The signal by which it ends a copy of this process, None where it does not. A copy has one thread:
     where it waits for others, or takes longer than PATIENCE, it tells nothing."""
     process = os.fork()
     if not process:
