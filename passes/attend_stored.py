@@ -13,7 +13,7 @@ from ..ir import expr
 from ..ir.graph import Graph, Rewriter, Value
 from ..ir.ops import Attention, Map
 from ..ir.regions import everywhere
-from .widen import HALVES
+from ..ir.stored import HALVES
 
 
 @everywhere

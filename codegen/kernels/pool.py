@@ -132,9 +132,9 @@ def _estimate(node: Node, target: Target, layout: Layout, dtype: str = "") -> Es
     each = costs.POOL_TAP + costs.POOL_VECTOR * layout.block * dtypes.itemsize(dtype) * 8 / target.vector_bits
     each *= costs.combining(node.op.kind, dtype)
     rows = planes * (read + height)
-    if node.op.kind == "mean":
-        moved += costs.compute(target, costs.divided(target) * planes * width * height * registers)
     found = costs.paced(target, each * taps) + costs.overhead(target, costs.POOL_ROW * rows)
+    if node.op.kind == "mean":
+        found += costs.compute(target, costs.divided(target) * planes * width * height * registers)
     return found + moved + costs.step(target)
 
 
@@ -200,9 +200,8 @@ def border(op: Pool, image: Sequence[Dimension]) -> tuple[int, int] | None:
 class PoolPlan:
     """A pool over images as they are stored, combined in `dtype`; `across` has the latest rows of the first
     pass, a power of two, of one block: each is written over the one so many rows above. Of images over more
-    than two axes `x` and `out` are a plane. before, after: what is
-    made of the elements, and of the results. cleared: whether lanes without a channel would get something
-    else than a zero."""
+    than two axes `x` and `out` are a plane. before, after: what is made of the elements, and of the results.
+    cleared: whether lanes without a channel would get something else than a zero."""
 
     kind: str
     x: Image
