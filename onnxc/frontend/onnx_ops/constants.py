@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir import dims, dtypes, expr, ops
+from ...ir import dims, dtypes, expr, ops, runtime_twins
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import TensorType, Value
 from .common import checked, element_type, generate, insert_axes, scalar, wide, zeros
 from .rules import onnx_op
+
+#: Of data of more elements than this places are found by the run.
+KNOWN_PLACES = 1 << 12
 
 # Constants ---------------------------------------------------------------------------------------
 
@@ -155,8 +158,27 @@ def OneHot(b, indices, depth, values, *, axis=-1):
 
 
 def nonzero(b: Builder, x: Value) -> Value:
-    """The places of the elements of x that are not zero, int64 [rank, n]."""
-    return b.call("nonzero", [x], [TensorType("int64", (x.rank, b.fresh("nonzero")))])[0]
+    """The places of the elements of x that are not zero, int64 [rank, n]. Of data that is known, or of one
+    number repeated, sizes tell how many: exporters write ranges so."""
+    data, repeated = b.known(x), _repeated(x)
+    if data is not None and data.size <= KNOWN_PLACES:
+        return b.constant(runtime_twins.nonzero([data], [])[0])
+    if repeated is None or x.rank == 0:
+        return b.call("nonzero", [x], [TensorType("int64", (x.rank, b.fresh("nonzero")))])[0]
+    if not repeated:
+        return zeros(b, "int64", (x.rank, 0))
+    count = x.tensor.count
+    places = (generate(b, x.shape, expr.index(axis)) for axis in range(x.rank))
+    return b.concat([b.reshape(place, (1, count)) for place in places], 0)
+
+
+def _repeated(x: Value) -> object:
+    """What every element of x is, where that is known and there are any."""
+    if x.constant is None and x.producer is not None and isinstance(x.producer.op, ops.Broadcast):
+        x = x.producer.inputs[0]
+    if x.constant is None or (x.constant.splat is None and x.rank > 0):
+        return None
+    return x.constant.array.flat[0] if x.tensor.count != 0 else None
 
 
 @onnx_op(since=9)

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from onnx import defs, helper
+from onnx import defs, helper, numpy_helper
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 from support.one_node import evaluate, model, reference
 
@@ -18,7 +18,7 @@ from onnxc.frontend import schemas
 from onnxc.frontend.importer import import_model
 from onnxc.frontend.operators import RULES, find_rule
 from onnxc.ir.interpret import InterpretError, run_graph
-from onnxc.ir.ops import Gather, Map
+from onnxc.ir.ops import Gather, Map, RuntimeCall
 
 # Signatures --------------------------------------------------------------------------------------
 
@@ -557,6 +557,33 @@ def test_sizes_left_open_are_those_of_the_parameters():
         np.testing.assert_array_equal(run_graph(graph, [x])[0], known)
         with pytest.raises(InterpretError):
             run_graph(graph, [floats(2, 3, 3)])
+
+
+@pytest.mark.parametrize(
+    ("element", "shape"), [(1, (3,)), (1, (2, 4)), (1, (0, 3)), (0, (2, 3)), (np.nan, (5,))]
+)
+def test_sizes_tell_how_many_places_one_number_repeated_has(element, shape):
+    """The range over an axis as exporters write it."""
+    value = helper.make_tensor("value", 1, [1], [element])
+    nodes = [
+        helper.make_node("Shape", ["x"], ["sizes"]),
+        helper.make_node("ConstantOfShape", ["sizes"], ["repeated"], value=value),
+        helper.make_node("NonZero", ["repeated"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", 1, [f"d{k}" for k in range(len(shape))])
+    graph = helper.make_graph(nodes, "g", [x], [helper.make_tensor_value_info("y", 7, None)])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    assert not any(isinstance(node.op, RuntimeCall) for node in import_model(proto).graph.nodes)
+    x = np.zeros(shape, np.float32)
+    np.testing.assert_array_equal(evaluate(proto, [x])[0], np.nonzero(np.full(shape, element)))
+
+
+def test_places_in_known_data_are_known():
+    data = np.array([[0, 2, 0], [1, 0, 3]], np.float32)
+    proto = model("NonZero", 13, [data], {})
+    proto.graph.initializer.append(numpy_helper.from_array(data, proto.graph.input.pop().name))
+    (output,) = import_model(proto).graph.outputs
+    np.testing.assert_array_equal(output.data.array, np.nonzero(data))
 
 
 def test_means_of_float16_do_not_overflow():
