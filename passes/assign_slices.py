@@ -2,17 +2,21 @@
 
 scatter(%x: [4, 8], concat(broadcast([[0], [1], [2], [3]]), broadcast([2, 3, 4])), %u: [4, 3]) nd
     →   concat(slice(%x) [:, :2], %u, slice(%x) [:, 5:]) axis=1
+scatter(broadcast(0.0): [n, 8], [[0], [1], ...], %u: [n - 1, 8]) nd
+    →   pad(%u) after=(1, 0)
 
-Exporters write `x[:, 2:5] = u` so, with the index of every element; where all of x is overwritten, u remains.
+Exporters write `x[:, 2:5] = u` so, with the index of every element or row; where all of x is overwritten, u
+remains.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..ir import dims
-from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Broadcast, Concat, Reshape, Scatter, Shape, Slice
+from ..ir import dims, dtypes
+from ..ir.graph import Graph, Node, Rewriter, Value, constant_value
+from ..ir.ops import Broadcast, Concat, Pad, Reshape, Scatter, Shape, Slice, Transpose
+from ..ir.progressions import progression
 from ..ir.regions import everywhere
 
 
@@ -29,72 +33,86 @@ def assign_slices(graph: Graph) -> Graph:
     return rewriter.finish()
 
 
-def _part(node: Node[Scatter], rewriter: Rewriter) -> list[int] | None:
+def _part(node: Node[Scatter], rewriter: Rewriter) -> Shape | None:
     """Where the part that a Scatter overwrites begins along every axis; None where it is no such part."""
     x, places, updates = (rewriter.of(v) for v in node.inputs)
-    if node.op.form != "nd" or node.op.reduction != "none":
+    if node.op.form != "nd" or node.op.reduction != "none" or 0 in updates.shape:
         return None
-    if not all(dims.is_static(v.shape) for v in (x, places, updates)) or 0 in updates.shape:
+    indexed = places.rank - 1
+    counted = (*places.shape[:-1], *x.shape[indexed:])
+    if places.shape[-1] != indexed or updates.shape != counted:
         return None
-    if places.rank != x.rank + 1 or updates.rank != x.rank or places.shape[-1] != x.rank:
-        return None
-    made = places.producer
-    if places.constant is not None:
-        columns: list[np.ndarray | None] = [places.constant.array[..., axis] for axis in range(x.rank)]
-    elif made is not None and made.op == Concat(x.rank) and len(made.inputs) == x.rank:
-        columns = [_known(v, places.shape[:-1]) for v in made.inputs]
-    else:
-        return None
-    starts = [_start(column, axis, updates) for axis, column in enumerate(columns)]
-    found = [start for start in starts if start is not None]
-    inside = all(
-        0 <= s <= dims.number(x.shape[a]) - dims.number(updates.shape[a]) for a, s in enumerate(found)
+    starts = [_start(column, axis) for axis, column in enumerate(_columns(places))]
+    found = (*(start for start in starts if start is not None), *[0] * (x.rank - indexed))
+    inside = len(found) == x.rank and all(
+        dims.at_least(start, 0) and dims.at_least(size - start - count, 0)
+        for start, size, count in zip(found, x.shape, updates.shape, strict=True)
     )
-    return found if len(found) == len(starts) and inside else None
+    return found if inside else None
 
 
-def _known(value: Value, shape: Shape) -> np.ndarray | None:
-    """A column of indices [*shape, 1], which a Reshape made of `shape` and perhaps a Broadcast repeated, as
-    it is stored: without its last axis, or axes before the last that repeat it."""
-    made, has_last = value.producer, True
-    if made is not None and isinstance(made.op, Reshape) and made.inputs[0].shape == shape:
-        (value,), has_last = made.inputs, False
-    made = value.producer
-    if value.constant is None and made is not None and isinstance(made.op, Broadcast):
-        (value,) = made.inputs
-    if value.constant is None:
+def _columns(places: Value) -> list[Value]:
+    """The places along each axis, [..., 1] each."""
+    indexed, made = places.rank - 1, places.producer
+    if places.constant is not None:
+        return [constant_value(places.constant.array[..., axis, None]) for axis in range(indexed)]
+    if made is not None and made.op == Concat(indexed) and len(made.inputs) == indexed:
+        return list(made.inputs)
+    return [places] if indexed == 1 else []
+
+
+def _start(column: Value, axis: int) -> dims.Dimension | None:
+    """The first place of a column that counts along its axis, and is the same along all others."""
+    found = progression(column)
+    if found is None:
         return None
-    array = value.constant.array
-    return array[..., 0] if has_last and array.ndim else array
+    along = None if column.shape[axis] == 1 else axis
+    return found.start if found.counts_along(along) else None
 
 
-def _start(column: np.ndarray | None, axis: int, updates: Value) -> int | None:
-    """The first index of a column that counts along its axis, and is the same along all others."""
-    if column is None or column.size == 0:
-        return None
-    column = column.reshape((1,) * (updates.rank - column.ndim) + column.shape)
-    count, start = dims.number(updates.shape[axis]), int(column.flat[0])
-    along = [count if a == axis else 1 for a in range(updates.rank)]
-    counted = np.arange(start, start + count).reshape(along)
-    fits = column.shape[axis] == count and bool((column == counted).all())
-    return start if fits else None
-
-
-def _assigned(rewriter: Rewriter, node: Node[Scatter], starts: list[int]) -> Value:
-    """The updates between what is left of the tensor, joined along one axis after the other."""
+def _assigned(rewriter: Rewriter, node: Node[Scatter], starts: Shape) -> Value:
+    """The updates in their place, behind a Transpose of the tensor if there is one."""
     x, _, part = (rewriter.of(v) for v in node.inputs)
+    if x.producer is None or not isinstance(x.producer.op, Transpose):
+        return _joined(rewriter, x, part, starts, node.origin)
+    perm = x.producer.op.perm
+    back = tuple(perm.index(a) for a in range(x.rank))
+    (part,) = rewriter.add(Transpose(back), [part], node.origin)
+    found = _joined(rewriter, x.producer.inputs[0], part, tuple(starts[a] for a in back), node.origin)
+    return rewriter.add(Transpose(perm), [found], node.origin)[0]
+
+
+def _joined(rewriter: Rewriter, x: Value, part: Value, starts: Shape, origin: str) -> Value:
+    """A part between what is left of the tensor, along one axis after the other: first those along which
+    little is left."""
+    ends = tuple(start + count for start, count in zip(starts, part.shape, strict=True))
+    element = _repeated(x)
+    if element is not None:
+        behind = tuple(size - end for size, end in zip(x.shape, ends, strict=True))
+        return rewriter.add(Pad("constant", starts, behind), [part, element], origin)[0]
     first, ones = list(starts), (1,) * x.rank
-    for axis in reversed(range(x.rank)):
-        length, end = dims.number(x.shape[axis]), first[axis] + dims.number(part.shape[axis])
-        pieces: list[Value] = []
-        for begin, behind in ((0, first[axis]), (end, length)):
-            if begin < behind:
-                sizes = tuple(behind - begin if a == axis else d for a, d in enumerate(part.shape))
-                origin = tuple(begin if a == axis else b for a, b in enumerate(first))
-                pieces += rewriter.add(Slice(origin, sizes, ones), [x], node.origin)
-            if not begin:
-                pieces.append(part)
+    growth = [
+        dims.typical(size) / max(1, dims.typical(d)) for size, d in zip(x.shape, part.shape, strict=True)
+    ]
+    for axis in sorted(range(x.rank), key=lambda a: (growth[a], -a)):
+        pieces = [part]
+        for begin, end in ((0, first[axis]), (ends[axis], x.shape[axis])):
+            if begin == end:
+                continue
+            sizes = tuple(end - begin if a == axis else d for a, d in enumerate(part.shape))
+            corner = tuple(begin if a == axis else b for a, b in enumerate(first))
+            (piece,) = rewriter.add(Slice(corner, sizes, ones), [x], origin)
+            pieces.insert(0 if begin == 0 else len(pieces), piece)
         if len(pieces) > 1:
-            (part,) = rewriter.add(Concat(axis), pieces, node.origin)
+            (part,) = rewriter.add(Concat(axis), pieces, origin)
         first[axis] = 0
     return part
+
+
+def _repeated(x: Value) -> Value | None:
+    """The scalar constant that every element of x is."""
+    while x.producer is not None and isinstance(x.producer.op, Broadcast | Reshape | Slice | Transpose):
+        (x,) = x.producer.inputs
+    if x.constant is None or (x.constant.splat is None and dims.product(x.shape) != 1):
+        return None
+    return constant_value(np.asarray(x.constant.array.flat[0], dtypes.numpy_dtype(x.dtype)))

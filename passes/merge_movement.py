@@ -7,6 +7,8 @@ transpose(%x: [1, n, 8]) perm=(1, 0, 2)         →   reshape(%x) shape=(n, 1, 8
 reshape(transpose(%x: [n, hw, c])) [n, c, h, w]  →   transpose(reshape(%x) [n, h, w, c])
 transpose(reshape(%x: [n, c, h, w]) [n, c, hw])  →   reshape(transpose(%x))
 slice(slice(%x) starts=(2)) starts=(1)          →   slice(%x) starts=(3)
+slice(concat(%x: [3], %y)) starts=(1) sizes=(2)  →   slice(%x) starts=(1) sizes=(2)
+slice(pad(%x: [3]) before=(2)) starts=(2)       →   %x, and of nothing but padding a Broadcast
 map(%x) { $0 }                                  →   %x
 
 A Reshape costs nothing: it is a view. A Transpose moves images rather than the sequences of their pixels, so
@@ -20,7 +22,7 @@ from collections import Counter
 from ..ir import dims
 from ..ir.expr import input_
 from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Concat, Map, Op, Reshape, Shape, Slice, Transpose
+from ..ir.ops import Broadcast, Concat, Map, Op, Pad, Reshape, Shape, Slice, Transpose
 from ..ir.regions import everywhere
 
 MAX_PARTS = 64  # that one Concat joins, so that a long chain of them takes no time square in its length
@@ -40,7 +42,8 @@ def merge_movement(graph: Graph) -> Graph:
             rewriter.copy(node)
             continue
         (*before, op), inputs = merged
-        if isinstance(node.op, Reshape) and not before and inputs[0].type == node.outputs[0].type:
+        moves = isinstance(node.op, Transpose) or before
+        if isinstance(op, Reshape) and not moves and inputs[0].type == node.outputs[0].type:
             rewriter.replace(node.outputs, inputs)
             continue
         for first in before:
@@ -80,6 +83,10 @@ def _merged(
             return _split_before(inputs[0], shape)
         case Slice(starts, sizes, steps):
             outer = inputs[0].producer
+            if outer is not None and isinstance(outer.op, Concat):
+                return _within_parts(outer, node.op, readers[inputs[0]] == 1)
+            if outer is not None and isinstance(outer.op, Pad):
+                return _within_padded(outer, node.op)
             if outer is not None and isinstance(outer.op, Slice):
                 starts = tuple(a + b * step for a, b, step in zip(outer.op.starts, starts, outer.op.steps))
                 steps = tuple(a * b for a, b in zip(outer.op.steps, steps))
@@ -136,6 +143,46 @@ def _split_axes(shape: Shape, split: Shape) -> list[list[int]] | None:
     units = all(split[a] == 1 for a in range(axis, len(split)))
     several = any(sum(split[a] != 1 for a in axes) > 1 for axes in found)
     return found if found and units and several else None
+
+
+def _within_parts(joined: Node, op: Slice, alone: bool) -> tuple[list[Op], tuple[Value, ...]] | None:
+    """A Slice of the one part of what is joined that it lies in; of all of some parts, if nothing else
+    wants what is joined, a shorter Concat."""
+    axis = joined.op.axis
+    place, size = op.starts[axis], op.sizes[axis]
+    parts = list(joined.inputs)
+    while parts and dims.at_least(place - parts[0].shape[axis], 0):
+        place -= parts.pop(0).shape[axis]
+    if not parts or op.steps[axis] != 1 or not dims.at_least(place, 0):
+        return None
+    if dims.at_least(parts[0].shape[axis] - place - size, 0):
+        starts = (*op.starts[:axis], place, *op.starts[axis + 1 :])
+        whole = place == 0 and op.sizes == parts[0].shape
+        return [Reshape(op.sizes) if whole else Slice(starts, op.sizes, op.steps)], (parts[0],)
+    count = next((n for n in range(2, len(parts)) if _joined(axis, parts[:n]) == op.sizes), 0)
+    return ([Concat(axis)], tuple(parts[:count])) if count and alone and place == 0 else None
+
+
+def _joined(axis: int, parts: list[Value]) -> Shape:
+    shape = parts[0].shape
+    return (*shape[:axis], dims.total(v.shape[axis] for v in parts), *shape[axis + 1 :])
+
+
+def _within_padded(padded: Node, op: Slice) -> tuple[list[Op], tuple[Value, ...]] | None:
+    """A Slice of what is padded with a number: of padding alone the number repeated, of no padding a Slice;
+    of all that is padded a Pad on fewer sides."""
+    x, pad = padded.inputs[0], padded.op
+    if pad.mode != "constant" or any(step != 1 for step in op.steps):
+        return None
+    places = tuple(start - pads for start, pads in zip(op.starts, pad.before, strict=True))
+    behind = tuple(length - place - size for length, place, size in zip(x.shape, places, op.sizes))
+    if any(dims.at_least(p - d, 0) or dims.at_least(b - d, 0) for p, b, d in zip(places, behind, x.shape)):
+        return [Broadcast(op.sizes)], padded.inputs[1:]
+    if all(dims.at_least(d, 0) for d in (*places, *behind)):
+        return [Reshape(x.shape) if op.sizes == x.shape else Slice(places, op.sizes, op.steps)], (x,)
+    if all(dims.at_least(-d, 0) for d in (*places, *behind)):
+        return [Pad("constant", tuple(-d for d in places), tuple(-d for d in behind))], padded.inputs
+    return None
 
 
 def _parts(value: Value, axis: int, readers: Counter[Value]) -> tuple[Value, ...]:

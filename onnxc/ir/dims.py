@@ -242,7 +242,7 @@ def _from_terms(terms: Iterable[tuple[Monomial, int]]) -> Dimension:
     total: dict[Monomial, int] = {}
     for monomial, coefficient in terms:
         total[monomial] = total.get(monomial, 0) + coefficient
-    _join_maxima(total)
+    _join_choices(total)
     kept = [(m, c) for m, c in total.items() if c]
     if not kept:
         return 0
@@ -251,18 +251,33 @@ def _from_terms(terms: Iterable[tuple[Monomial, int]]) -> Dimension:
     return Dim(tuple(sorted(kept, key=lambda term: _monomial_key(term[0]))))
 
 
-def _join_maxima(total: dict[Monomial, int]) -> None:
-    """max(x, 0) - max(-x, 0) is x: what a pad that may be negative adds, less what it cuts away."""
+def _join_choices(total: dict[Monomial, int]) -> None:
+    """max(x, 0) - max(-x, 0) is x: what a pad that may be negative adds, less what it cuts away. And of
+    what is cut at c, n - min(n, c) is max(n - c, 0), which with min(n, c) is n."""
     for monomial, coefficient in list(total.items()):
         match monomial:
             case ((Apply(kind="max", left=left, right=0), 1),) if coefficient < 0:
-                opposite = _commutative("max", -left, 0).terms[0][0]
-                pairs = min(-total[monomial], total.get(opposite, 0))
-                if pairs > 0:
-                    total[monomial] += pairs
-                    total[opposite] -= pairs
-                    for part, factor in _terms(-left):
-                        total[part] = total.get(part, 0) + factor * pairs
+                opposite = _commutative("max", -left, 0)
+                _exchange(total, ((of_atom(monomial[0][0]), -1), (opposite, 1)), -left)
+            case ((Apply(kind="min", left=left, right=right) as least, 1),):
+                for whole, other in ((left, right), (right, left)):
+                    behind, sign = maximum(whole - other, 0), 1 if coefficient > 0 else -1
+                    kept = (behind, whole) if sign > 0 else (whole, behind)
+                    _exchange(total, ((of_atom(least), sign), (kept[0], 1)), kept[1])
+
+
+def _exchange(total: dict[Monomial, int], parts: Iterable[tuple[Dimension, int]], whole: Dimension) -> None:
+    """As often as all parts (one monomial each, plus or minus) are in a sum, what they add up to instead."""
+    found = [
+        (value.terms[0], sign) for value, sign in parts if isinstance(value, Dim) and len(value.terms) == 1
+    ]
+    times = min((total.get(monomial, 0) * sign for (monomial, c), sign in found if c == 1), default=0)
+    if len(found) < 2 or any(c != 1 for (_, c), _ in found) or times <= 0:
+        return
+    for (monomial, _), sign in found:
+        total[monomial] -= sign * times
+    for monomial, factor in _terms(whole):
+        total[monomial] = total.get(monomial, 0) + factor * times
 
 
 def _multiply(left: Monomial, right: Monomial) -> Monomial:
@@ -341,7 +356,8 @@ def bounds(value: Dimension) -> tuple[int | None, int | None]:
         greatest = None if greatest is None or high is None else greatest + high
     if None in (least, greatest):
         low, high = _bounds_of_choice(value)
-        least, greatest = low if least is None else least, high if greatest is None else greatest
+        least = max((x for x in (least, low) if x is not None), default=None)
+        greatest = min((x for x in (greatest, high) if x is not None), default=None)
     return least, greatest
 
 

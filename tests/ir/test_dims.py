@@ -117,6 +117,16 @@ def test_what_a_pad_adds_less_what_it_cuts_is_the_pad():
     assert str(dims.maximum(z, 0) - dims.maximum(-m, 0)) == "max(z, 0)"
 
 
+def test_what_is_cut_and_what_is_left_are_the_whole():
+    n, m = dims.symbol("n"), dims.symbol("m")
+    first = dims.minimum(n, 3)
+    assert str(n - first) == "max(n - 3, 0)"
+    assert str(2 * n - first - dims.minimum(n, m)) == "max(-m + n, 0) + max(n - 3, 0)"
+    assert first + dims.maximum(n - 3, 0) == n
+    assert 2 * first + dims.maximum(n - 3, 0) == n + first
+    assert dims.minimum(n - first, 0) == 0
+
+
 def test_the_sizes_of_a_chain_of_windows_are_one_maximum():
     size = h
     for _ in range(100):

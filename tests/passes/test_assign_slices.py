@@ -4,6 +4,7 @@ import pytest
 from support.pass_text import agrees, becomes, clean, ops, stays
 
 from onnxc.passes.assign_slices import assign_slices
+from onnxc.passes.merge_movement import merge_movement
 
 
 def assigned(rows="0, 1, 2, 3", columns="2, 3, 4", kind=""):
@@ -83,3 +84,93 @@ def test_places_in_another_order_apart_or_outside_stay(rows, columns):
 
 def test_what_is_added_up_stays():
     stays(clean(assign_slices), assigned(kind=" reduction=add"))
+
+
+def rows(start, count, size="n", length=8):
+    """Rows of n from start on, their number a formula."""
+    return f"""graph g(%x: float32[{size}, {length}], %u: float32[{count}, {length}]) {{
+    %r = map() {{ index(0) }} shape=(n)
+    %p = slice(%r) starts=({start}) sizes=({count}) steps=(1)
+    %0 = reshape(%p) shape=({count}, 1)
+    %1 = scatter(%x, %0, %u) form=nd
+    return %1
+}}"""
+
+
+def test_rows_whose_number_the_run_decides():
+    becomes(
+        clean(assign_slices),
+        rows("min(n, 2)", "max(n - 2, 0)"),
+        """graph g(%x: float32[n, 8], %u: float32[max(n - 2, 0), 8]) {
+    %0 = slice(%x) starts=(0, 0) sizes=(min(n, 2), 8) steps=(1, 1)
+    %1 = concat(%0, %u) axis=0
+    return %1
+}""",
+    )
+    for n in (0, 1, 2, 5):
+        agrees(clean(assign_slices), rows("min(n, 2)", "max(n - 2, 0)"), n=n)
+        agrees(clean(assign_slices), rows("0", "max(n - 1, 0)"), n=n)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        rows("1", "n - 1", size="m"),  # there may be fewer
+        rows("1", "1"),  # there may be none
+        rows("0", "n").replace("%r = map() { index(0) }", "%r = map() { sub(index(0), 1) }"),
+        rows("0", "n").replace("index(0) }", "mul(index(0), 2) }"),
+    ],
+)
+def test_rows_of_which_only_the_run_tells_that_they_exist_stay(text):
+    stays(clean(assign_slices), text)
+
+
+def test_what_repeats_a_number_is_padding():
+    text = """graph g(%u: float32[n, k]) {
+    %c = constant float32[] (0.5)
+    %x = broadcast(%c) shape=(n + 3, k + 1)
+    %i = map() { add(index(0), 1) } shape=(n)
+    %0 = reshape(%i) shape=(n, 1)
+    %1 = broadcast(%0) shape=(n, k)
+    %2 = reshape(%1) shape=(n, k, 1)
+    %j = map() { index(0) } shape=(k)
+    %3 = broadcast(%j) shape=(n, k)
+    %4 = reshape(%3) shape=(n, k, 1)
+    %5 = concat(%2, %4) axis=2
+    %6 = scatter(%x, %5, %u) form=nd
+    return %6
+}"""
+    becomes(
+        clean(assign_slices),
+        text,
+        """graph g(%u: float32[n, k]) {
+    %0 = constant float32[] (0.5)
+    %1 = pad(%u, %0) mode=constant before=(1, 0) after=(2, 1)
+    return %1
+}""",
+    )
+    agrees(clean(assign_slices), text, n=3, k=2)
+    agrees(clean(assign_slices), text, n=0, k=2)
+
+
+def test_a_part_of_a_transposed_tensor_is_put_where_it_was():
+    text = """graph g(%x: float32[n, 4], %u: float32[n, 2]) {
+    %0 = transpose(%x) perm=(1, 0)
+    %1 = transpose(%u) perm=(1, 0)
+    %i = constant int64[2, 1] (1, 2)
+    %2 = scatter(%0, %i, %1) form=nd
+    %3 = transpose(%2) perm=(1, 0)
+    return %3
+}"""
+    becomes(
+        clean(lambda graph: merge_movement(assign_slices(graph))),
+        text,
+        """graph g(%x: float32[n, 4], %u: float32[n, 2]) {
+    %0 = reshape(%u) shape=(n, 2)
+    %1 = slice(%x) starts=(0, 0) sizes=(n, 1) steps=(1, 1)
+    %2 = slice(%x) starts=(0, 3) sizes=(n, 1) steps=(1, 1)
+    %3 = concat(%1, %0, %2) axis=1
+    %4 = reshape(%3) shape=(n, 4)
+    return %4
+}""",
+    )

@@ -308,3 +308,54 @@ def test_reshapes_that_follow_each_other_are_one_or_none():
     }"""
     graph = agrees(clean(merge_movement), text, a=2, b=3)
     assert ops(graph) == ["Reshape", "Map"]
+
+
+JOINED = """graph g(%x: float32[2, a], %y: float32[2, 3], %z: float32[2, b]) {{
+        %0 = concat(%x, %y, %z) axis=1
+        %1 = slice(%0) starts=({start}) sizes=({size}) steps=({steps})
+        return %1{more}
+    }}"""
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "left"),
+    [
+        ("0, a", "2, 3", []),  # a part
+        ("0, 0", "2, a", []),
+        ("1, a + 1", "1, 2", ["Slice"]),  # of a part
+        ("0, a + 3", "2, b", []),
+        ("0, 0", "2, a + 3", ["Concat"]),  # several parts
+        ("0, a", "2, b + 3", ["Concat", "Slice"]),
+        ("0, 1", "2, max(a - 1, 0)", ["Concat", "Slice"]),  # which may be none of the first
+    ],
+)
+def test_a_slice_of_what_is_joined_is_one_of_a_part(start, size, left):
+    text = JOINED.format(start=start, size=size, steps="1, 1", more="")
+    assert ops(agrees(clean(merge_movement), text, a=4, b=2)) == left
+
+
+def test_what_is_joined_for_others_is_not_joined_twice():
+    stays(clean(merge_movement), JOINED.format(start="0, 0", size="2, a + 3", steps="1, 1", more=", %0"))
+    stays(clean(merge_movement), JOINED.format(start="0, 0", size="2, 2", steps="1, 2", more=""))
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "left"),
+    [
+        ("0, 0", "n + 2, 2", ["Broadcast"]),  # before
+        ("n + 1, 0", "1, 8", ["Broadcast"]),  # and after
+        ("1, 2", "n, 5", []),
+        ("1, 3", "n, 2", ["Slice"]),
+        ("0, 2", "n + 2, 5", ["Pad"]),
+        ("1, 1", "n + 1, 7", ["Pad"]),
+        ("0, 3", "n + 2, 2", ["Pad", "Slice"]),  # both
+    ],
+)
+def test_a_slice_of_what_is_padded(start, size, left):
+    text = f"""graph g(%x: float32[n, 5]) {{
+        %c = constant float32[] (0.5)
+        %0 = pad(%x, %c) mode=constant before=(1, 2) after=(1, 1)
+        %1 = slice(%0) starts=({start}) sizes=({size}) steps=(1, 1)
+        return %1
+    }}"""
+    assert ops(agrees(clean(merge_movement), text, n=3)) == left
