@@ -111,6 +111,7 @@ COPIED_ROW = 42.0  # of an image, to scratch with its padding
 SIZED_PART = 31.5  # the same where sizes are divided by that the run tells
 TILE = 25.2  # of a tile's function: the call, the misprediction where its loop ends
 DEPTHWISE_TILE = 8.4  # of some pixels of a depthwise convolution: the latency of a window's sum
+ROW_SUM = 1.5  # of a tile whose lanes run along k: two vectors added up across lanes, a round
 WINOGRAD = 0.84  # an instruction of a transform: operands lie in t * t matrices apart
 POOL_TAP = 0.2  # a tap of a pooling window along one axis, of any number of bytes
 POOL_VECTOR = 0.75  # the same for each vector of bytes

@@ -21,6 +21,7 @@ from . import (
     depthwise_integers,
     depthwise_volume,
     gemm,
+    gemm_dots,
     gemm_experts,
     gemm_matrix,
     gemm_pairs,
@@ -42,6 +43,7 @@ from . import (
 
 KERNELS: tuple[Kernel, ...] = (
     gemm,
+    gemm_dots,
     gemm_experts,
     gemm_matrix,
     gemm_pairs,
