@@ -237,7 +237,7 @@ def test_the_tile_for_one_row_of_a_batch_suits_many(depth, columns):
 
 
 def test_one_column_of_a_batch_is_summed_along_its_rows():
-    assert product_of_rows(dims.symbol("b", typical=1), 2048, 1).name == "loop_nest"
+    assert product_of_rows(dims.symbol("b", typical=1), 2048, 1).name == "gemm_dots"
 
 
 def test_a_product_of_which_no_size_is_known_is_one_of_matrices():
