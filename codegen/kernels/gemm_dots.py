@@ -114,6 +114,10 @@ def estimate(node: Node[Contract], product: Product, tiling: Tiling, target: Tar
     return found + costs.step(target)
 
 
+def pack(node: Node, choice: Choice[Tiling], operand: int) -> None:
+    return None
+
+
 # Emission ----------------------------------------------------------------------------------------
 
 
@@ -146,7 +150,7 @@ class Dots(Gemm):
         across = self.word(self.step_of(p.n, B))
         parts: list[list[str]] = [[] for _ in rows]
         for first in range(0, lanes, count):
-            places = list(range(first, first + count))
+            places: list[int | str] = list(range(first, first + count))
             if columns is not None:
                 places = [f.minimum(place, f.sub(columns, 1)) for place in places]
             found = self.dots(f, tile, rows, [f.offset(b, f.mul(across, place)) for place in places])
