@@ -155,12 +155,13 @@ def _within_parts(joined: Node, op: Slice, alone: bool) -> tuple[list[Op], tuple
         place -= parts.pop(0).shape[axis]
     if not parts or op.steps[axis] != 1 or not dims.at_least(place, 0):
         return None
+    dense = place == 0 and all(step == 1 for step in op.steps)
     if dims.at_least(parts[0].shape[axis] - place - size, 0):
         starts = (*op.starts[:axis], place, *op.starts[axis + 1 :])
-        whole = place == 0 and op.sizes == parts[0].shape
+        whole = dense and op.sizes == parts[0].shape
         return [Reshape(op.sizes) if whole else Slice(starts, op.sizes, op.steps)], (parts[0],)
     count = next((n for n in range(2, len(parts)) if _joined(axis, parts[:n]) == op.sizes), 0)
-    return ([Concat(axis)], tuple(parts[:count])) if count and alone and place == 0 else None
+    return ([Concat(axis)], tuple(parts[:count])) if count and alone and dense else None
 
 
 def _joined(axis: int, parts: list[Value]) -> Shape:

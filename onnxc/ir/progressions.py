@@ -19,6 +19,7 @@ from .ops import Broadcast, Elements, Map, Reshape, Shape, Slice, Transpose
 
 STEPS = 16  # producers that are looked through
 LOOKED_AT = 1 << 20  # elements of a constant that are looked at
+FAR = 1 << 40  # places that no tensor has, whose multiples wrap
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,15 @@ def _of_constant(constant: Constant) -> Progression | None:
         return None
     array = constant.array
     start = int(array.flat[0])
-    grown, steps = np.array(start, object), []
-    for axis, size in enumerate(constant.shape):
-        second = tuple(int(a == axis) for a in range(array.ndim))
-        steps.append(int(array[second]) - start if size > 1 else 0)
+    seconds = [tuple(int(a == axis) for a in range(array.ndim)) for axis in range(array.ndim)]
+    steps = [int(array[at]) - start if array.shape[a] > 1 else 0 for a, at in enumerate(seconds)]
+    if max(map(abs, (start, *steps))) >= FAR:
+        return None
+    grown = np.full((1,) * array.ndim, start)
+    for axis, step in enumerate(steps):
         along = [-1 if a == axis else 1 for a in range(array.ndim)]
-        grown = grown + np.array([steps[-1] * k for k in range(size)], object).reshape(along)
-    return Progression(start, tuple(steps)) if (grown == array).all() else None
+        grown = grown + step * np.arange(array.shape[axis]).reshape(along)
+    return Progression(start, tuple(steps)) if np.array_equal(grown, array) else None
 
 
 def _moved(op: object, x: Progression, source: Shape, target: Shape) -> Progression | None:

@@ -44,6 +44,7 @@ def test_what_makes_a_value_tells_how_it_grows(line, start, steps):
     [
         "%0 = constant int64[3] (1, 2, 4)",
         "%0 = constant int64[0] ()",
+        "%0 = constant int64[3] (9223372036854775806, 9223372036854775807, -9223372036854775808)",
         "%0 = constant float32[2] (1.0, 2.0)",
         "%0 = reshape(%u) shape=(6)",
         f"{RANGE} %0 = map(%r) {{ mul($0, $0) }}",

@@ -334,6 +334,12 @@ def test_a_slice_of_what_is_joined_is_one_of_a_part(start, size, left):
     assert ops(agrees(clean(merge_movement), text, a=4, b=2)) == left
 
 
+def test_a_part_that_is_read_backwards_stays_so():
+    text = JOINED.format(start="1, a", size="2, 3", steps="-1, 1", more="")
+    assert ops(agrees(clean(merge_movement), text, a=4, b=2)) == ["Slice"]
+    stays(clean(merge_movement), JOINED.format(start="1, 0", size="2, a + 3", steps="-1, 1", more=""))
+
+
 def test_what_is_joined_for_others_is_not_joined_twice():
     stays(clean(merge_movement), JOINED.format(start="0, 0", size="2, a + 3", steps="1, 1", more=", %0"))
     stays(clean(merge_movement), JOINED.format(start="0, 0", size="2, 2", steps="1, 2", more=""))
