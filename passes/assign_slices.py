@@ -11,12 +11,11 @@ remains.
 
 from __future__ import annotations
 
-import numpy as np
-
-from ..ir import dims, dtypes
+from ..ir import dims
 from ..ir.graph import Graph, Node, Rewriter, Value, constant_value
-from ..ir.ops import Broadcast, Concat, Pad, Reshape, Scatter, Shape, Slice, Transpose
+from ..ir.ops import Concat, Pad, Scatter, Shape, Slice, Transpose
 from ..ir.progressions import progression
+from ..ir.ranges import repeated_element
 from ..ir.regions import everywhere
 
 
@@ -86,7 +85,7 @@ def _joined(rewriter: Rewriter, x: Value, part: Value, starts: Shape, origin: st
     """A part between what is left of the tensor, along one axis after the other: first those along which
     little is left."""
     ends = tuple(start + count for start, count in zip(starts, part.shape, strict=True))
-    element = _repeated(x)
+    element = repeated_element(x)
     if element is not None:
         behind = tuple(size - end for size, end in zip(x.shape, ends, strict=True))
         return rewriter.add(Pad("constant", starts, behind), [part, element], origin)[0]
@@ -107,12 +106,3 @@ def _joined(rewriter: Rewriter, x: Value, part: Value, starts: Shape, origin: st
             (part,) = rewriter.add(Concat(axis), pieces, origin)
         first[axis] = 0
     return part
-
-
-def _repeated(x: Value) -> Value | None:
-    """The scalar constant that every element of x is."""
-    while x.producer is not None and isinstance(x.producer.op, Broadcast | Reshape | Slice | Transpose):
-        (x,) = x.producer.inputs
-    if x.constant is None or (x.constant.splat is None and dims.product(x.shape) != 1):
-        return None
-    return constant_value(np.asarray(x.constant.array.flat[0], dtypes.numpy_dtype(x.dtype)))

@@ -160,11 +160,11 @@ def _within_parts(joined: Node, op: Slice, alone: bool) -> tuple[list[Op], tuple
         starts = (*op.starts[:axis], place, *op.starts[axis + 1 :])
         whole = dense and op.sizes == parts[0].shape
         return [Reshape(op.sizes) if whole else Slice(starts, op.sizes, op.steps)], (parts[0],)
-    count = next((n for n in range(2, len(parts)) if _joined(axis, parts[:n]) == op.sizes), 0)
+    count = next((n for n in range(2, len(parts)) if _joined_shape(axis, parts[:n]) == op.sizes), 0)
     return ([Concat(axis)], tuple(parts[:count])) if count and alone and dense else None
 
 
-def _joined(axis: int, parts: list[Value]) -> Shape:
+def _joined_shape(axis: int, parts: list[Value]) -> Shape:
     shape = parts[0].shape
     return (*shape[:axis], dims.total(v.shape[axis] for v in parts), *shape[axis + 1 :])
 

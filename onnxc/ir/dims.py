@@ -266,15 +266,16 @@ def _join_choices(total: dict[Monomial, int]) -> None:
                     _exchange(total, ((of_atom(least), sign), (kept[0], 1)), kept[1])
 
 
-def _exchange(total: dict[Monomial, int], parts: Iterable[tuple[Dimension, int]], whole: Dimension) -> None:
+def _exchange(total: dict[Monomial, int], parts: Sequence[tuple[Dimension, int]], whole: Dimension) -> None:
     """As often as all parts (one monomial each, plus or minus) are in a sum, what they add up to instead."""
-    found = [
+    single = [
         (value.terms[0], sign) for value, sign in parts if isinstance(value, Dim) and len(value.terms) == 1
     ]
-    times = min((total.get(monomial, 0) * sign for (monomial, c), sign in found if c == 1), default=0)
-    if len(found) < 2 or any(c != 1 for (_, c), _ in found) or times <= 0:
+    found = [(monomial, sign) for (monomial, coefficient), sign in single if coefficient == 1]
+    times = min((total.get(monomial, 0) * sign for monomial, sign in found), default=0)
+    if len(found) < len(parts) or times <= 0:
         return
-    for (monomial, _), sign in found:
+    for monomial, sign in found:
         total[monomial] -= sign * times
     for monomial, factor in _terms(whole):
         total[monomial] = total.get(monomial, 0) + factor * times

@@ -1,5 +1,5 @@
-"""Between which numbers the elements of an integer value lie, as far as its producers tell, and how large
-floats are that are made of integers.
+"""Between which numbers the elements of an integer value lie, as far as its producers tell, how large floats
+are that are made of integers, and what is repeated in a value of any type.
 
 A uint8 image less its zero point 128 lies in -128..127: how great a sum of products can become decides in
 which type it is exact (`passes/widen.py`).
@@ -15,8 +15,8 @@ import numpy as np
 from . import dims, dtypes, expr
 from .dims import Dimension
 from .expr import Expr
-from .graph import Constant, Value
-from .ops import MOVING, Gather, Map
+from .graph import Constant, Value, constant_value
+from .ops import MOVING, Broadcast, Gather, Map, Reshape, Slice, Transpose
 
 Range = tuple[int, int]  # least and greatest
 STEPS = 16  # producers that are looked through
@@ -112,6 +112,19 @@ def _range(
         case ("max", [(a, b), (c, d)]):
             return max(a, c), max(b, d)
     return None
+
+
+def repeated_element(value: Value) -> Value | None:
+    """The scalar constant that every element of a value is, as far as its producers tell."""
+    while value.producer is not None and isinstance(
+        value.producer.op, Broadcast | Reshape | Slice | Transpose
+    ):
+        (value,) = value.producer.inputs
+    constant = value.constant
+    if constant is None or (constant.splat is None and dims.product(constant.shape) != 1):
+        return None
+    element = constant.array.flat[0] if constant.splat is None else constant.splat
+    return constant_value(np.asarray(element, dtypes.numpy_dtype(constant.dtype)))
 
 
 def all_inside(places: np.ndarray, size: Dimension) -> bool:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from onnxc.ir.ranges import magnitude, value_range
+from onnxc.ir.ranges import magnitude, repeated_element, value_range
 from onnxc.ir.text_parser import parse
 
 
@@ -65,3 +65,20 @@ def test_floats_of_which_nothing_is_known_may_be_anything(body):
 def test_large_constants_are_not_looked_at():
     text = "graph g() { %w = constant int8[100, 100] #w return %w }"
     assert value_range(parse(text, {"w": np.ones((100, 100), np.int8)}).outputs[0]) == (-128, 127)
+
+
+@pytest.mark.parametrize(
+    ("line", "element"),
+    [
+        ("%0 = constant float32[3] splat 0.5", 0.5),
+        ("%0 = constant float32[0] splat 0.5", 0.5),
+        ("%0 = constant int64[1, 1] (7)", 7),
+        ("%0 = constant int64[2] (7, 7)", None),
+        ("%c = constant bool[] (true) %1 = broadcast(%c) shape=(n, 4) %0 = transpose(%1) perm=(1, 0)", True),
+        ("%1 = broadcast(%x) shape=(2, 4) %0 = reshape(%1) shape=(8)", None),
+    ],
+)
+def test_what_is_repeated_is_seen_through_what_moves_it(line, element):
+    graph = parse(f"graph g(%x: uint8[4], %m: int64[n]) {{ {line} return %0 }}")
+    found = repeated_element(graph.outputs[0])
+    assert (None if found is None else found.data.array.item()) == element

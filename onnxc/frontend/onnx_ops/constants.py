@@ -8,6 +8,7 @@ from ...ir import dims, dtypes, expr, ops, runtime_twins
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import TensorType, Value
+from ...ir.ranges import repeated_element
 from .common import checked, element_type, generate, insert_axes, scalar, wide, zeros
 from .rules import onnx_op
 
@@ -160,25 +161,16 @@ def OneHot(b, indices, depth, values, *, axis=-1):
 def nonzero(b: Builder, x: Value) -> Value:
     """The places of the elements of x that are not zero, int64 [rank, n]. Of data that is known, or of one
     number repeated, sizes tell how many: exporters write ranges so."""
-    data, repeated = b.known(x), _repeated(x)
+    data, repeated = b.known(x), repeated_element(x)
     if data is not None and data.size <= KNOWN_PLACES:
         return b.constant(runtime_twins.nonzero([data], [])[0])
     if repeated is None or x.rank == 0:
         return b.call("nonzero", [x], [TensorType("int64", (x.rank, b.fresh("nonzero")))])[0]
-    if not repeated:
+    if not repeated.data.array:
         return zeros(b, "int64", (x.rank, 0))
     count = x.tensor.count
     places = (generate(b, x.shape, expr.index(axis)) for axis in range(x.rank))
     return b.concat([b.reshape(place, (1, count)) for place in places], 0)
-
-
-def _repeated(x: Value) -> object:
-    """What every element of x is, where that is known and there are any."""
-    if x.constant is None and x.producer is not None and isinstance(x.producer.op, ops.Broadcast):
-        x = x.producer.inputs[0]
-    if x.constant is None or (x.constant.splat is None and x.rank > 0):
-        return None
-    return x.constant.array.flat[0] if x.tensor.count != 0 else None
 
 
 @onnx_op(since=9)
