@@ -25,7 +25,7 @@ from ..ir.bodies import composed, pruned
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.obligations import Shape
-from ..ir.ops import Attention, Broadcast, Contract, Map, Reduce, ReduceKind
+from ..ir.ops import Attention, Broadcast, Contract, Map, Reduce, ReduceKind, Reshape
 from ..ir.regions import everywhere
 from ..records import dataclass
 from .widen import HALVES
@@ -45,10 +45,7 @@ def fuse_attention(graph: Graph) -> Graph:
             rewriter.copy(node)
             continue
         operands = [
-            rewriter.of(v)
-            if v.shape == shape
-            else rewriter.add(Broadcast(shape), [rewriter.of(v)], node.origin)[0]
-            for v, shape in zip(found.operands, found.shapes, strict=True)
+            _repeat(rewriter, v, shape, node) for v, shape in zip(found.operands, found.shapes, strict=True)
         ]
         if found.bias is not None:
             body, values = found.bias
@@ -56,6 +53,15 @@ def fuse_attention(graph: Graph) -> Graph:
         outputs = rewriter.add(found.op, operands, node.origin, [node.outputs[0].name])
         rewriter.replace(node.outputs, outputs)
     return rewriter.finish()
+
+
+def _repeat(rewriter: Rewriter, value: Value, shape: Shape, node: Node) -> Value:
+    """A value of the graph that is rewritten, repeated to a shape, of which it may lack the first axes."""
+    repeated = rewriter.of(value)
+    for op, known in ((Reshape, _led_by_ones(value.shape, len(shape))), (Broadcast, shape)):
+        if repeated.shape != known:
+            (repeated,) = rewriter.add(op(known), [repeated], node.origin)
+    return repeated
 
 
 #: An expression and what it is over.
@@ -88,34 +94,49 @@ def _match(node: Node, readers: Counter[Value]) -> _Found | None:
         return None
     sides = list(zip((node.op.lhs, node.op.rhs), node.inputs))
     for (weights, softmax), (values, value) in (sides, sides[::-1]):
+        values = _with_ones(values, node, weights)
         softmax, reading = _defined(softmax, readers)
         logits = _softmax_of(softmax, readers, max(reading, 1))
         scores = None if logits is None else _scores(logits, readers)
         if logits is None or scores is None:
             continue
         host = scores.host
-        halves = list(zip((host.op.lhs, host.op.rhs), host.inputs))
+        labels = (_with_ones(side, host, host.op.out) for side in (host.op.lhs, host.op.rhs))
+        halves = list(zip(labels, host.inputs))
         for (one, queries), (other, keys) in (halves, halves[::-1]):
             op = _attention(one, other, host.op.out, weights, values, node.op.out)
-            if op is None or not _along_rows(op, (queries, keys, value), node.outputs[0]):
+            if op is None or not queries.dtype == keys.dtype == value.dtype == "float32":
                 continue
-            if queries.dtype == keys.dtype == value.dtype == "float32":
-                (queries, a), (keys, b) = _unscaled(queries), _unscaled(keys)
+            (queries, a), (keys, b) = _unscaled(queries), _unscaled(keys)
+            operands, labels = (queries, keys, value), (op.q, op.k, op.v)
+            shapes = tuple(_led_by_ones(v.shape, len(axes)) for v, axes in zip(operands, labels))
+            if _along_rows(op, shapes, node.outputs[0]):
                 op = replace(op, scale=scores.scale * a * b, defined=reading > 0)
-                shapes = _repeated(op, (queries, keys, value), logits, host.outputs[0])
-                return _Found(op, (queries, keys, value), shapes, scores.bias)
+                shapes = _repeated(op, shapes, logits, host.outputs[0])
+                return _Found(op, operands, shapes, scores.bias)
     return None
 
 
+def _with_ones(labels: str, node: Node[Contract], scores: str) -> str:
+    """The labels of an operand with those before them that it lacks of the batch axes of scores, labelled as
+    in the product, whose size is 1: products spare the axes of size 1 of one of their operands."""
+    sizes = dict(zip(node.op.out, node.outputs[0].shape))
+    return "".join(c for c in scores[:-2] if c not in labels and sizes.get(c) == 1) + labels
+
+
+def _led_by_ones(shape: Shape, rank: int) -> Shape:
+    return (1,) * (rank - len(shape)) + shape
+
+
 def _repeated(
-    op: Attention, operands: tuple[Value, Value, Value], logits: Value, scores: Value
+    op: Attention, operands: tuple[Shape, Shape, Shape], logits: Value, scores: Value
 ) -> tuple[Shape, Shape, Shape]:
     """The shapes of queries, keys and values where queries and keys repeat along every axis to the size that
     the logits have of it. There are as many values as logits: where there are as many as scores, too, no key
     repeats."""
     axes = "".join(sorted({*op.q} - {"q", "d"})) + "qk"  # as `_attention` names them
     sizes = dict(zip(axes, logits.shape))
-    queries, keys, values = (value.shape for value in operands)
+    queries, keys, values = operands
     if values[op.v.index("k")] == scores.shape[-1]:
         sizes["k"] = scores.shape[-1]
     q, k = (
@@ -125,10 +146,10 @@ def _repeated(
     return q, k, values
 
 
-def _along_rows(op: Attention, operands: tuple[Value, Value, Value], result: Value) -> bool:
+def _along_rows(op: Attention, operands: tuple[Shape, Shape, Shape], result: Value) -> bool:
     """Whether a key's values lie side by side, and a query's results, and how long a head is is known: of
     others, as of attention between channels, which has few keys, kernels of products make more."""
-    queries, keys, values = (value.shape for value in operands)
+    queries, keys, values = operands
     depth = queries[op.q.index("d")], keys[op.k.index("d")]
     extent = values[op.v.index("e")], result.shape[op.out.index("e")]
     rows = ((op.v, "e", values), (op.out, "e", result.shape))

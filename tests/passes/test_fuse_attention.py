@@ -55,6 +55,21 @@ def test_attention_is_found_behind_a_scale_and_a_mask():
     )
 
 
+@pytest.mark.parametrize(
+    "whole, spared",
+    [
+        (("%k: float32[1, ", "rhs=bkhd"), ("%k: float32[", "rhs=khd")),
+        (("%v: float32[1, ", "rhs=xkye"), ("%v: float32[", "rhs=kye")),
+    ],
+)
+def test_a_batch_of_one_may_be_spared_in_keys_or_values(whole, spared):
+    """As products spare it in their second operand."""
+    text = ATTENTION.replace("[b, ", "[1, ").replace("SCORES", "mul($0, 0.5)")
+    for a, b in zip(whole, spared, strict=True):
+        text = text.replace(a, b)
+    assert ops(clean(fuse_attention)(parse(text))) == ["Reshape", "Attention"]
+
+
 def test_attention_without_a_bias_has_three_operands():
     becomes(
         clean(fuse_attention),
