@@ -40,6 +40,8 @@ def GatherND(b, data, indices, *, batch_dims=0):
     if not 0 <= batch_dims < min(data.rank, indices.rank):
         raise ops.TypeMismatch(f"{batch_dims} shared axes of {data.type} and {indices.type}")
     indices = _positions(b, indices, data.rank - batch_dims)
+    if indices.shape[-1] == 1 and batch_dims == 0:
+        return b.emit(ops.Gather("axis"), data, b.reshape(indices, indices.shape[:-1]))[0]
     return b.emit(ops.Gather("nd", 0, batch_dims), data, indices)[0]
 
 

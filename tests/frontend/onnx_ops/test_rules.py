@@ -210,6 +210,7 @@ AGREE = [
     ("Gather", 13, [X, np.array([[0, -1]])], {"axis": 2}),
     ("GatherElements", 13, [X, rng.integers(-3, 3, (2, 2, 4, 5))], {"axis": 1}),
     ("GatherND", 13, [X, rng.integers(0, 2, (2, 6, 2))], {"batch_dims": 1}),
+    ("GatherND", 13, [X, rng.integers(-2, 2, (3, 5, 1))], {}),
     (
         "ScatterElements",
         18,
