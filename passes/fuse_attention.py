@@ -101,19 +101,22 @@ def _match(node: Node, readers: Counter[Value]) -> _Found | None:
         if logits is None or scores is None:
             continue
         host = scores.host
-        labels = (_with_ones(side, host, host.op.out) for side in (host.op.lhs, host.op.rhs))
-        halves = list(zip(labels, host.inputs))
+        both = (_with_ones(labels, host, host.op.out) for labels in (host.op.lhs, host.op.rhs))
+        halves = list(zip(both, host.inputs))
         for (one, queries), (other, keys) in (halves, halves[::-1]):
             op = _attention(one, other, host.op.out, weights, values, node.op.out)
             if op is None or not queries.dtype == keys.dtype == value.dtype == "float32":
                 continue
             (queries, a), (keys, b) = _unscaled(queries), _unscaled(keys)
-            operands, labels = (queries, keys, value), (op.q, op.k, op.v)
-            shapes = tuple(_led_by_ones(v.shape, len(axes)) for v, axes in zip(operands, labels))
+            shapes = (
+                _led_by_ones(queries.shape, len(op.q)),
+                _led_by_ones(keys.shape, len(op.k)),
+                _led_by_ones(value.shape, len(op.v)),
+            )
             if _along_rows(op, shapes, node.outputs[0]):
                 op = replace(op, scale=scores.scale * a * b, defined=reading > 0)
                 shapes = _repeated(op, shapes, logits, host.outputs[0])
-                return _Found(op, operands, shapes, scores.bias)
+                return _Found(op, (queries, keys, value), shapes, scores.bias)
     return None
 
 

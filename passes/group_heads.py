@@ -42,7 +42,7 @@ class _Split:
 
     outer: str
     inner: str
-    sizes: tuple[int, int]
+    sizes: Shape
     repeated: str
 
     def labels(self, whole: str) -> str:
@@ -134,8 +134,6 @@ def _repeated(value: Value, labels: str, inner: str) -> _Repeated | None:
     outer, sizes = split
     axes = [a for a, (one, many) in enumerate(zip(before.shape, value.shape)) if one != many]
     if before.rank != value.rank or len(axes) != 1 or names[axes[0]] not in (outer, inner):
-        return None
-    if not all(isinstance(size, int) for size in sizes):
         return None
     kept = [a for a in range(before.rank) if a not in axes]
     shape, rest = tuple(before.shape[a] for a in kept), "".join(names[a] for a in kept)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.graph import TensorType, Value
+from ...ir.obligations import Shape
 from ..regions import decided
 from .common import along, checked, generate, length, one_of, scalar, with_size
 from .rules import onnx_op
@@ -27,7 +28,18 @@ def _with_axes(x: Value) -> Value:
 
 @onnx_op(since=1)
 def Gather(b, data, indices, *, axis=0):
-    return b.emit(ops.Gather("axis", b.axis(axis, _with_axes(data).rank)), data, _indices(indices))[0]
+    axis, place = b.axis(axis, _with_axes(data).rank), b.known(_indices(indices))
+    size = data.shape[axis]
+    if place is not None and place.size == 1 and isinstance(size, int) and -size <= place.item() < size:
+        return _one(b, data, axis, place.item() % size, indices.shape)
+    return b.emit(ops.Gather("axis", axis), data, indices)[0]
+
+
+def _one(b: Builder, x: Value, axis: int, place: int, shape: Shape) -> Value:
+    """What Gather makes of one place that is known: a part of x, with axes of size 1 of that shape."""
+    starts = [place if a == axis else 0 for a in range(x.rank)]
+    part = b.slice(x, starts, [1 if a == axis else size for a, size in enumerate(x.shape)])
+    return b.reshape(part, (*x.shape[:axis], *shape, *x.shape[axis + 1 :]))
 
 
 @onnx_op(since=11)
