@@ -444,6 +444,56 @@ def vit(e, d):
     return [e.gemm(e.op("Gather", e.layer_norm(x, WIDTH), e.constant(0), axis=1), WIDTH, 10)]
 
 
+GROUPS = 2  # heads of keys and values in `experts_decode`
+EXPERTS = 4
+
+
+def experts_decode(e, d):
+    """Tokens behind a past whose keys and values are repeated for the heads of queries, and of each token
+    two experts, picked from the weights of all, as torch.export writes both."""
+    b, s, depth = d["batch"], d["seq"], WIDTH // HEADS
+    named = e.input("input_ids", b, s, dtype=TensorProto.INT64, draw=ids)
+    past = [e.input(f"past_{kind}", b, GROUPS, d["past"], depth) for kind in "kv"]
+    x = e.op("Gather", e.weight(WORDS, WIDTH, scale=0.5), named)
+
+    def heads(count):
+        y = e.reshape(e.linear(x, WIDTH, count * depth), e.size(x, 0), e.size(x, 1), count, depth)
+        return e.transpose(y, 0, 2, 1, 3)
+
+    def repeated(y):
+        each = [e.size(y, 0), GROUPS, HEADS // GROUPS, e.size(y, 2), depth]
+        many = e.op("Expand", e.op("Unsqueeze", y, e.constant([2])), e.sizes(each))
+        return e.reshape(many, e.size(y, 0), HEADS, e.size(y, 2), depth)
+
+    q, *new = heads(HEADS), heads(GROUPS), heads(GROUPS)
+    presents = [e.op("Concat", old, y, axis=2) for old, y in zip(past, new)]
+    k, v = map(repeated, presents)
+    root = e.number(depth**-0.25)
+    scores = e.op("MatMul", e.op("Mul", q, root), e.op("Mul", e.transpose(k, 0, 1, 3, 2), root))
+    weights = e.op("Softmax", scores, axis=-1)
+    weights = e.op("Where", e.op("IsNaN", weights), e.number(0), weights)
+    x = e.op("Add", x, e.linear(together(e, e.op("MatMul", weights, v)), WIDTH, WIDTH))
+
+    rows = e.op("Reshape", e.layer_norm(x, WIDTH), e.constant([-1, WIDTH]))
+    routes = e.op("Softmax", e.op("MatMul", rows, e.weight(WIDTH, EXPERTS, scale=1.0)), axis=-1)
+    shares, chosen = e.op("TopK", routes, e.constant([2]), axis=-1, results=2)
+    twice = e.op("Expand", e.op("Unsqueeze", rows, e.constant([1])), e.sizes([e.size(rows, 0), 2, WIDTH]))
+    y = e.op("Reshape", twice, e.constant([-1, WIDTH, 1]))
+    picks = e.op("Reshape", chosen, e.constant([-1, 1]))
+
+    def expert(y, inside, out):
+        stacked = e.op("GatherND", e.weight(EXPERTS, out, inside, scale=inside**-0.5), picks)
+        return e.op("MatMul", stacked, y)
+
+    gate, up = e.op("Split", expert(y, WIDTH, 4 * WIDTH), e.constant([2 * WIDTH] * 2), axis=1, results=2)
+    y = expert(e.op("Mul", e.op("Mul", gate, e.op("Sigmoid", gate)), up), 2 * WIDTH, WIDTH)
+    y = e.op(
+        "Mul", e.op("Reshape", y, e.constant([-1, 2, WIDTH])), e.op("Unsqueeze", shares, e.constant([2]))
+    )
+    y = e.op("ReduceSum", y, e.constant([1]), keepdims=0)
+    return [e.op("Add", x, e.reshape(y, e.size(x, 0), e.size(x, 1), WIDTH)), *presents]
+
+
 IMAGES = {"batch": (1, 2, 1), "height": (32, 40, 64), "width": (32, 24, 48)}
 TEXTS = {"batch": (1, 3, 2), "seq": (16, 7, 33)}
 BATCHES = {"batch": (1, 3)}
@@ -465,6 +515,9 @@ ARCHITECTURES = {
     "distilbert": Architecture(distilbert, TEXTS),
     "minilm": Architecture(minilm, TEXTS, opset=14),
     "gpt2_decode": Architecture(gpt2_decode, {"batch": (1, 2, 1), "past": (7, 1, 40)}),
+    "experts_decode": Architecture(
+        experts_decode, {"batch": (1, 2, 1), "seq": (1, 5, 3), "past": (9, 1, 40)}
+    ),
     "vit": Architecture(vit, BATCHES),
 }
 
