@@ -66,6 +66,8 @@ def _found(node: Node[Contract], readers: Counter[Value]) -> _Found | None:
         if len(lhs) != 2 or len(out) != 2 or lhs[0] != out[0] or lhs[1] != op.summed:
             continue
         if picked.inputs[1].rank == 0:  # one matrix for all rows
+            if picked.inputs[0].constant is None:  # of all that there are, which would be packed
+                continue
             rhs = out[0] + rhs
         indexed = ones and op.epilogue is not None and expr.contains(op.epilogue, "index")
         if rhs[0] == out[0] and {*rhs} == {*lhs, *out} and not indexed:

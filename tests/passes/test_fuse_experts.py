@@ -103,6 +103,14 @@ def test_one_matrix_may_be_picked_for_all_rows(expert):
     assert ops(found) == ["Broadcast", "Fused"]
 
 
+def test_one_of_matrices_that_only_the_run_knows_is_copied():
+    """The others would have to be packed, too."""
+    text = PICKED.replace("PRODUCT) ", "%x, %0, %b) lhs=ri rhs=oi ").replace("int64[r]", "int64[]")
+    text = text.replace("%b: float32[3])", "%b: float32[3], %w: float32[5, 3, 4])")
+    text = text.replace("    %w = constant float32[5, 3, 4] #weights\n", "")
+    assert ops(clean(fuse_experts)(parse(text))) == ["Gather", "Contract"]
+
+
 def test_more_rows_than_experts_are_multiplied_in_their_order():
     text = PICKED.replace("PRODUCT) ", "%x, %0, %b) lhs=ri rhs=roi ")
     found = agrees(clean(fuse_experts), text, {"weights": WEIGHTS}, INPUTS, 1e-6, r=6)
