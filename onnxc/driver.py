@@ -80,6 +80,7 @@ from .passes import (
     sink_reshapes,
     slice_early,
     split_batches,
+    split_products,
     store_multiplied,
     store_wide,
     unfold_transposed,
@@ -125,6 +126,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         assign_slices.assign_slices,
         eliminate_common.eliminate_common,
         fold_pads.fold_pads,
+        split_products.split_products,
         merge_movement.merge_movement,  # a Transpose there and back is none, and nobody absorbs one of them
         split_batches.split_batches,
         absorb_transposes.absorb_transposes,
