@@ -108,10 +108,11 @@ def test_inspect_shows_a_library_and_where_its_weights_are(pair, capsys):
 
 
 def test_more_weights_than_a_library_holds_go_to_a_side_file(model, tmp_path, monkeypatch):
+    whole = compile_model(model, tmp_path / "a.so")
     monkeypatch.setattr("onnxc.driver.LIBRARY_LIMIT", 10_000)
     report = compile_model(model, tmp_path / "a.so")
     assert report.weights_file == str(tmp_path / "a.so.weights")
-    assert report.library_bytes < 200_000
+    assert report.library_bytes <= whole.library_bytes - whole.weights_bytes + 4096  # a page that they shared
     assert names(tmp_path) == ["a.so", "a.so.weights"]
     assert answer(tmp_path / "a.so").shape == (2, 10)
 
