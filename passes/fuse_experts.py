@@ -110,6 +110,16 @@ def _unordered(indices: Value, experts: Dimension) -> bool:
     return node is None or node.op != Sort(0) or indices is not node.outputs[0]
 
 
+def _repeats(extra: Value) -> bool:
+    """Whether what an epilogue reads is the same for all rows."""
+    return extra.rank < 2 or extra.shape[0] == 1
+
+
+def _has_rows(extra: Value, rows: Dimension) -> bool:
+    """Whether it is known to differ from row to row: there may be one for all that only the run knows."""
+    return dims.equal(extra.shape[0], rows) is True
+
+
 def _written(rewriter: Rewriter, node: Node[Contract], found: _Found, orders: dict[Value, _Order]) -> Value:
     """The result of the group, which is added."""
     weights, indices = found.picked.inputs
@@ -124,23 +134,22 @@ def _written(rewriter: Rewriter, node: Node[Contract], found: _Found, orders: di
         return value if value.shape == shape else rewriter.add(op(shape), [value], node.origin)[0]
 
     result, rows = (spared(v, axes) for v, axes in ((node.outputs[0], out), (found.rows, labels)))
+    x, *extra = (
+        shaped(Reshape, rewriter.of(v), shape)
+        for v, shape in ((found.rows, rows), *((v, spared(v, out)) for v in node.inputs[2:]))
+    )
     experts = shaped(Broadcast, rewriter.of(indices), rows[:1])
     order = None
-    if _unordered(indices, weights.shape[0]):
+    if _unordered(indices, weights.shape[0]) and all(_repeats(v) or _has_rows(v, rows[0]) for v in extra):
         order = _order(rewriter, indices, orders, node)
         experts = order.experts
 
     def ordered(value: Value) -> Value:
-        if order is None or value.rank < 2 or value.shape[0] == 1:
+        if order is None or _repeats(value):
             return value
         return rewriter.add(Gather("axis"), [value, order.rows], node.origin)[0]
 
-    operands = [
-        ordered(shaped(Reshape, rewriter.of(found.rows), rows)),
-        rewriter.of(weights),
-        *(ordered(shaped(Reshape, rewriter.of(v), spared(v, out))) for v in node.inputs[2:]),
-        experts,
-    ]
+    operands = [ordered(x), rewriter.of(weights), *map(ordered, extra), experts]
     region = _region(node, found, [Value(v.type) for v in operands], result)
     (value,) = rewriter.add(Fused("experts", region), operands, node.origin, [node.outputs[0].name])
     if order is not None:

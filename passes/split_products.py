@@ -27,7 +27,7 @@ ROWS = 16  # that a product has at least: parts of one row are views, of few row
 @everywhere
 def split_products(graph: Graph) -> Graph:
     """graph without Slices of the columns of a product."""
-    readers: dict[Value, list[Node]] = {v: [] for v in graph.outputs}
+    readers: dict[Value, list[Node]] = {}
     for node in graph.nodes:
         for value in dict.fromkeys(node.inputs):
             readers.setdefault(value, []).append(node)
@@ -151,10 +151,11 @@ def _parts(
             case Transpose(perm):
                 return follow(_Step(node, perm.index(axis), unit))
             case Reshape(shape):
-                split = _split(value.shape, axis, shape)
-                return split is not None and follow(
-                    _Step(node, split, unit * _places(value, axis, shape[split]))
-                )
+                first = _split(value.shape, axis, shape)
+                if first is None:
+                    return False
+                places = dims.number(value.shape[axis]) // dims.number(shape[first])
+                return follow(_Step(node, first, unit * places))
             case Map(body, shape):
                 others = [v for v in node.inputs if v is not value]
                 return (
@@ -201,14 +202,8 @@ def _split(before: Shape, axis: int, after: Shape) -> int | None:
     """The first of the axes that a Reshape splits an axis into, which are it and nothing else."""
     outer, whole = dims.product(before[:axis]), before[axis]
     firsts = [k for k in range(len(after)) if dims.equal(dims.product(after[:k]), outer) is True]
-    if not firsts:
+    if not firsts or not isinstance(after[firsts[-1]], int) or whole == 0:
         return None
     first = firsts[-1]
     ends = range(first + 1, len(after) + 1)
     return first if any(dims.product(after[first:end]) == whole for end in ends) else None
-
-
-def _places(value: Value, axis: int, first: object) -> int:
-    """How many places of an axis each of the first of those has that it is split into."""
-    whole = value.shape[axis]
-    return whole // first if isinstance(whole, int) and isinstance(first, int) and first else 1

@@ -125,6 +125,15 @@ def test_rows_that_are_in_order_or_few_stay_where_they_are():
     assert ops(clean(fuse_experts)(parse(ordered, {"weights": WEIGHTS}))) == ["Sort", "Fused"]
 
 
+@pytest.mark.parametrize("size, sorts", [("r", 2), ("1", 2), ("h", 0)])
+def test_rows_stay_where_an_epilogue_may_read_one_row_for_all(size, sorts):
+    """Only the run knows whether h is 1."""
+    text = PICKED.replace("PRODUCT) ", "%x, %0, %b) lhs=ri rhs=roi ").replace(
+        "%b: float32[3]", f"%b: float32[{size}, 3]"
+    )
+    assert ops(clean(fuse_experts)(parse(text, {"weights": WEIGHTS}))).count("Sort") == sorts
+
+
 def test_products_of_the_same_rows_share_their_order():
     twice = PICKED.replace("PRODUCT) ", "%x, %0, %b) lhs=ri rhs=roi ").replace("    return %1\n", "")
     twice = (

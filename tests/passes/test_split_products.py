@@ -146,3 +146,12 @@ def test_what_a_map_reads_beside_columns_is_cut_or_the_same_for_all():
 def test_what_differs_from_column_to_column_keeps_them_together():
     text = GATED.replace("    %gate", "    %t = map(%y) { add($0, cast(index(2), float32)) }\n    %gate")
     stays(clean(split_products), text.replace("slice(%y)", "slice(%t)"), constants(8, 256))
+
+
+def test_a_product_without_columns_stays():
+    none = (
+        heads("3, 2, 0", sizes="1, n, 2, 20, 0")
+        .replace("[8, 384]", "[8, 0]")
+        .replace("float32[384]", "float32[0]")
+    )
+    stays(clean(split_products), none, constants(8, 0, bias=np.zeros(0, np.float32)))
