@@ -43,6 +43,7 @@ from .passes import (
     assign_slices,
     attend_inputs,
     attend_stored,
+    convolve_rows,
     eliminate_common,
     flatten_windows,
     flush_subnormals,
@@ -128,6 +129,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         fold_pads.fold_pads,
         split_products.split_products,
         merge_movement.merge_movement,  # a Transpose there and back is none, and nobody absorbs one of them
+        convolve_rows.convolve_rows,
         split_batches.split_batches,
         absorb_transposes.absorb_transposes,
         lift_reshapes.lift_reshapes,  # between scores and what is added to them

@@ -1,8 +1,10 @@
-"""Sizes of inputs that every run needs to be equal, whatever the model calls them.
+"""Sizes of inputs that every run needs to be equal, or a number, whatever the model calls them.
 
 Exporters that name no batch, or each input's anew, leave it to the nodes to say which are one: what a
 Concat joins agrees along all other axes, what a product sums is as long on both sides. A variable for all of
-them says so at once, where two would make every later node that reads both repeat one to the other.
+them says so at once, where two would make every later node that reads both repeat one to the other. And a
+model that was traced with one image has a batch by name alone: what reshapes it to [1, 196, 64] needs it to
+be 1, and then all sizes that follow are numbers.
 """
 
 from __future__ import annotations
@@ -15,23 +17,25 @@ from ..ir.graph import Graph, Node, TensorType, Value
 from ..ir.ops import requirements
 
 
-def equal_sizes(graph: Graph, asked: Collection[str]) -> dict[str, dims.Dim]:
-    """The variable to take for each variable of an input that must equal another's. It is typically as large
-    as those are that a user told (`asked`), or else as the smallest."""
+def equal_sizes(graph: Graph, asked: Collection[str]) -> dict[str, Dimension]:
+    """The variable or number to take for each variable of an input that must equal it. A variable is
+    typically as large as those are that a user told (`asked`), or else as the smallest."""
     symbols = list(dict.fromkeys(_symbols(graph.inputs)))
-    if len(symbols) < 2:
+    if not symbols:
         return {}
     known = _Known()
     for node in _needed(graph):
-        for need in requirements(node) if len(_variables(node)) > 1 else ():
+        for need in requirements(node) if _has_variables(node) else ():
             if need.kind == "equal":
                 known.learn(need.a, need.b)
     members: dict[Dimension, list[Symbol]] = {}
     for symbol in symbols:
         members.setdefault(known.simplest(dims.of_atom(symbol)), []).append(symbol)
-    found: dict[str, dims.Dim] = {}
-    for several in members.values():
-        if len(several) > 1:
+    found: dict[str, Dimension] = {}
+    for size, several in members.items():
+        if isinstance(size, int):
+            found |= dict.fromkeys((s.name for s in several), size)
+        elif len(several) > 1:
             typical = min(s.typical for s in [s for s in several if s.name in asked] or several)
             one = dims.symbol(several[0].name, several[0].minimum, typical)
             found |= dict.fromkeys((s.name for s in several), one)
@@ -49,13 +53,20 @@ class _Known:
         return dims.substitute(size, self._sizes)
 
     def learn(self, a: Dimension, b: Dimension) -> None:
-        """Takes in that a and b are equal, where that is so because one variable or operation is another."""
+        """Takes in that a and b are equal, where that is so because one variable or operation is another, or
+        a number that a size may be."""
         match self.simplest(a) - self.simplest(b):
             case dims.Dim(terms=((((one, 1),), c), (((other, 1),), d))) if c == -d:
                 if isinstance(other, Symbol):
                     one, other = other, one
-                new: dict[str, Dimension] = {other.key: dims.of_atom(one)}
-                self._sizes = {key: dims.substitute(size, new) for key, size in self._sizes.items()} | new
+                self._replace(other, dims.of_atom(one))
+            case dims.Dim(terms=((((one, 1),), c), ((), d))) if d % c == 0:
+                if dims.equal(dims.of_atom(one), -d // c) is not False:  # else it is the run that fails
+                    self._replace(one, -d // c)
+
+    def _replace(self, atom: Symbol | dims.Apply, size: Dimension) -> None:
+        new = {atom.key: size}
+        self._sizes = {key: dims.substitute(known, new) for key, known in self._sizes.items()} | new
 
 
 def _needed(graph: Graph) -> list[Node]:
@@ -68,10 +79,10 @@ def _needed(graph: Graph) -> list[Node]:
     return found[::-1]
 
 
-def _variables(node: Node) -> set[Symbol]:
-    """The variables in the sizes of what a node reads and gives: those of one alone tell nothing."""
+def _has_variables(node: Node) -> bool:
+    """Whether a size of what a node reads or gives is no number: numbers alone tell nothing."""
     shapes = (v.shape for v in (*node.inputs, *node.outputs) if isinstance(v.type, TensorType))
-    return {symbol for shape in shapes for size in shape for symbol in dims.symbols(size)}
+    return any(not isinstance(size, int) for shape in shapes for size in shape)
 
 
 def _symbols(inputs: tuple[Value, ...]) -> Iterator[Symbol]:

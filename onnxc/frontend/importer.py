@@ -75,17 +75,17 @@ class Importer:
         operators: Operators,
         facts: Mapping[str, Dimension] | None = None,
         lengths: Mapping[str, int] | None = None,
-        equal: Mapping[str, dimension.Dim] | None = None,
+        equal: Mapping[str, Dimension] | None = None,
     ):
         self.model, self.inlined, self.options, self.operators = model, inlined, options, operators
         self.facts = facts  # what is known of sizes
         self.lengths = lengths or {}  # how long signals usually are, by variable
-        self.equal = equal or {}  # the variables to take for those that must equal others
+        self.equal = equal or {}  # what to take for variables that must equal others, or numbers
         self.file = model.name
         self.session = Session()
         self.diagnostics = DiagnosticList()
         self.dim_names: dict[str, str] = {}  # variable → what the model calls it
-        self.original: dict[str, dimension.Dim] = {}  # what the model calls it → variable
+        self.original: dict[str, Dimension] = {}  # what the model calls it → variable, or number
         self.ranks: dict[Value, Dimension] = {}  # of tensors whose rank only the run knows
         # In a region: the same as tensors of a rank, and the first elements of sequences of them.
         self.met: dict[tuple[Value, Builder], Value] = {}
@@ -555,7 +555,8 @@ class Importer:
         usual = self.lengths.get(name, self.usual.get(called, usual))
         typical = self.options.typical.get(called, usual)
         variable = self.equal.get(name, dimension.symbol(name, typical=typical))
-        self.dim_names[str(variable)] = self.dim_names.get(str(variable)) or called
+        if not isinstance(variable, int):
+            self.dim_names[str(variable)] = self.dim_names.get(str(variable)) or called
         if called:
             self.original[called] = variable
         return variable
@@ -668,7 +669,7 @@ def import_model(source: Any, options: Options = DEFAULTS, operators: Operators 
     options = options.with_(dims={**_dims_of_shapes(model, options.shapes), **options.dims})
     names = [o.name for o in inlined.graph.output]
     importer = Importer(model, inlined, options, known)
-    equal: dict[str, dimension.Dim] = {}
+    equal: dict[str, Dimension] = {}
     try:
         graph = importer.run()
         while more := equal_sizes(graph, importer.told()):
@@ -689,8 +690,8 @@ def import_model(source: Any, options: Options = DEFAULTS, operators: Operators 
     return Imported(with_states(graph, names, options.states), importer.dim_names, model)
 
 
-def _usually(variable: dimension.Dim, lengths: Mapping[str, int]) -> dimension.Dim:
-    """A variable that is typically as long as is known of it."""
+def _usually(variable: Dimension, lengths: Mapping[str, int]) -> Dimension:
+    """A variable that is typically as long as is known of it; a number is that."""
     length = lengths.get(str(variable))
     return variable if length is None else dimension.symbol(str(variable), typical=length)
 

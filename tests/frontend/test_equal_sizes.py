@@ -5,6 +5,7 @@ import pytest
 from support.small_models import parsed
 
 import onnxc
+from onnxc.diagnostics import ModelErrors
 from onnxc.errors import RunError
 from onnxc.frontend.importer import import_model
 from onnxc.ir import dims
@@ -70,6 +71,28 @@ def test_what_happens_in_a_branch_tells_nothing():
     assert shapes("bool c, float[n, 3] x, float[m, 3] z", nodes) == ["", "n, 3", "m, 3"]
 
 
+def test_what_must_be_a_number_is_that():
+    """A model that was traced with one image, whatever it calls its batch."""
+    nodes = "y = Reshape (x, shape)"
+    assert shapes("float[n, 4, 9] x", f"shape = Constant <value_ints = [1, 36]> () {nodes}") == ["1, 4, 9"]
+    assert shapes("float[n, 4, m] x", f"shape = Constant <value_ints = [1, 36]> () {nodes}") == ["n, 4, m"]
+    assert shapes("float[n, 4, 9] x", f"shape = Constant <value_ints = [-1, 36]> () {nodes}") == ["n, 4, 9"]
+
+
+def test_a_number_is_for_all_that_must_equal_it():
+    nodes = "p = Concat <axis = 1> (x, z) q = Concat <axis = 1> (z, c) y = Add (p, q)"
+    assert shapes("float[n, 1] x, float[m, 1] z, float[3, 1] c", nodes) == ["3, 1", "3, 1", "3, 1"]
+
+
+def test_no_size_is_a_number_that_it_cannot_be():
+    """Ten rows more than x has are as many as z has, which are four."""
+    nodes = """p = Concat <axis = 0> (x, ten) q = Concat <axis = 1> (p, z)
+               four = Constant <value_ints = [4]> () r = Reshape (z, four)
+               all = ReduceSum (q) y = Mul (all, r)"""
+    with pytest.raises(ModelErrors, match="'q'"):
+        shapes("float[n, 1] x, float[m, 1] z, float[10, 1] ten", nodes)
+
+
 @pytest.mark.parametrize("told, typical", [({}, 1), ({"n": 7}, 7), ({"m": 9}, 9), ({"n": 9, "m": 7}, 7)])
 def test_the_user_s_word_for_one_is_for_both(told, typical):
     text = "m (float[n, 3] x, float[4, m] z) => (float y) { t = Transpose (z) y = Concat <axis = 1> (x, t) }"
@@ -92,3 +115,12 @@ def test_the_run_compares_what_was_taken_for_one():
     np.testing.assert_array_equal(session.run(None, feeds)[0], [[1, 0, 0]] * 2)
     with pytest.raises(RunError, match="3"):
         session.run(None, {**feeds, "z": np.zeros((3, 2), np.float32)})
+
+
+def test_the_run_compares_what_was_taken_for_a_number():
+    text = """m (float[batch, 4] x) => (float[2, 2] y) {
+        s = Constant <value_ints = [2, 2]> () y = Reshape (x, s) }"""
+    session = onnxc.InferenceSession(parsed(text))
+    np.testing.assert_array_equal(session.run(None, {"x": np.ones((1, 4), np.float32)})[0], np.ones((2, 2)))
+    with pytest.raises(RunError, match=r"input 'x': expected shape \[1, 4\], got \[2, 4\]"):
+        session.run(None, {"x": np.ones((2, 4), np.float32)})
