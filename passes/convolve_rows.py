@@ -93,9 +93,10 @@ def _is_product(node: Node | None) -> TypeGuard[Node[Contract]]:
     ):
         return False
     rows, weights = node.inputs
-    labels = op.lhs[-1] + op.out[-1]
+    labels = op.lhs[-1:] + op.out[-1:]
     return (
         op.lhs[:-1] == op.out[:-1]
+        and len({*labels}) == 2
         and op.rhs in (labels, labels[::-1])
         and weights.constant is not None
         and rows.dtype == weights.dtype

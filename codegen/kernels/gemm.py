@@ -175,16 +175,19 @@ def _source(product: Product, target: Target, tiles: int) -> str:
     if product.n.strides[B] != 1 or not (target.masked or whole or partly):
         return "packed"
     most = MOST_DIRECT if whole else MOST_ASKEW
-    return "direct" if tiles < 3 or (tiles <= most and _panel_stays(product)) else "packed"
+    return "direct" if tiles < 3 or (tiles <= most and _panel_stays(product, target)) else "packed"
 
 
-def _panel_stays(product: Product) -> bool:
+def _panel_stays(product: Product, target: Target) -> bool:
     """Whether a panel of B, read where it lies, stays near from tile to tile: its rows share sets of the
-    first-level cache where they are far apart."""
+    first-level cache where they are far apart. Tiles of AVX-512 read two lines a step, and wait for what the
+    second-level cache holds (figures in docs/performance.md)."""
     step, depth = product.k[0].strides[B], product.depth
     if len(product.k) > 1 or not isinstance(step, int) or not isinstance(depth, int):
         return False
     sets = _sets(step * dtypes.itemsize(product.rhs))
+    if target.vector_bits > 256:
+        return depth < SHARED_SET * min(sets, 4096 // (2 * LINE))
     return sets >= 4 and depth <= 4 * SHARED_SET * sets
 
 

@@ -67,6 +67,18 @@ def test_a_product_as_wide_as_its_rows_stays():
     assert transposed(found) == ["(5, 6, 4)", "(12, 5, 6)"]
 
 
+@pytest.mark.parametrize("labels", [("ab", "", ""), ("ab", "b", "a"), ("ab", "ab", "ab")])
+def test_products_of_other_operands_stay(labels):
+    left, right, out = labels
+    axes = {"a": 3, "b": 4}
+    text = f"""graph g(%x: float32[3, 4]) {{
+    %w = constant float32[{", ".join(str(axes[label]) for label in right)}] #w
+    %y = contract(%x, %w) lhs={left} rhs={right or '""'} out={out or '""'} accumulate=float32
+    return %y
+}}"""
+    stays(clean(convolve_rows), text, {"w": np.ones([axes[label] for label in right], np.float32)})
+
+
 def test_an_image_that_others_read_too_is_made_once():
     found = agrees(clean(convolve_rows), network(returned="%8, %3"), weights(), tolerance=1e-4, n=2)
     assert ops(found).count("Conv") == 3

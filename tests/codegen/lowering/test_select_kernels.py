@@ -257,6 +257,9 @@ def test_a_product_of_which_no_size_is_known_is_one_of_matrices():
         (32, 100, "x86-64-v3", "direct"),
         (128, 100, "x86-64-v3", "packed"),  # vectors lie across lines
         (32, 102, "x86-64-v2", "packed"),  # which cannot load some lanes of a vector
+        (128, 768, "x86-64-v3", "direct"),
+        (128, 768, "x86-64-v4", "packed"),  # of whose rows, two lines each, sixteen share a set
+        (128, 496, "x86-64-v4", "direct"),
     ],
 )
 def test_matrices_of_the_run_are_read_where_they_lie_while_their_panels_stay_near(
