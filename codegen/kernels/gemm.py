@@ -42,6 +42,7 @@ MOST_ROWS = 24  # of a tile
 SHARED_SET = 8  # rows whose elements at one k may fall into one set of the first-level cache
 # How many tiles may read B as it lies, for more of which it is packed once; where vectors lie across lines.
 MOST_DIRECT, MOST_ASKEW = 64, 12
+GROUPS = 16  # of panels at least, where each part packs its own, for threads to have equal shares
 RUN = 384  # columns that are long runs of the rows they are written to: memory takes short ones slowly
 UNKNOWN = 640  # rows, columns and terms at least of a product of which no size is known
 
@@ -52,9 +53,9 @@ UNKNOWN = 640  # rows, columns and terms at least of a product of which no size 
 @dataclass(frozen=True)
 class Tiling:
     """Tiles of `rows` x (`vectors` * `lanes`), of which at most a `block` goes through all groups of `group`
-    panels before the next does. B's `source` is `constant` (packed when compiling), `packed` (by the run) or
-    `direct` (as it is). `dot` steps of k are one product of the processor's, for which B is `stored` wider
-    than it is."""
+    panels before the next does. B's `source` is `constant` (packed when compiling), `packed` (by a step
+    before), `in_parts` (each part packs its group of panels) or `direct` (as it is). `dot` steps of k are one
+    product of the processor's, for which B is `stored` wider than it is."""
 
     rows: int
     vectors: int
@@ -82,6 +83,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     packed = (product.operands[1],) if product.constant else ()
     product = expected(product)
     found = sorted(tilings(product, target), key=lambda tiling: -tiling.rows)
+    found = [in_parts(product, tiling, target) for tiling in found]
     timed = partial(estimate, node, product, target=target)
     for cost, tiling in lasting(product.m.size, nearest((timed(tiling), tiling) for tiling in found), timed):
         yield Offer(cost, tiling, packed=packed)
@@ -197,6 +199,20 @@ def _sets(step: int) -> int:
     return 4096 // math.gcd(step, 4096)
 
 
+def in_parts(product: Product, tiling: Tiling, target: Target) -> Tiling:
+    """The tiling with a B that each part packs itself where it has whole groups of panels, which stay near
+    until all rows are multiplied: none is written to memory and read again."""
+    depth, group = product.depth, tiling.group
+    if tiling.source != "packed" or tiling.dot > 1 or product.n.strides[B] != 1 or not isinstance(depth, int):
+        return tiling
+    width, tiles = tiling.lanes * tiling.vectors, -(-dims.typical(product.m.size) // tiling.rows)
+    panel = depth * dtypes.itemsize(product.rhs) * width
+    if group == ALL or tiles > tiling.block != ALL or group * panel > target.facts.level2_bytes // 2:
+        return tiling
+    panels = -(-dims.typical(product.n.size) // width)
+    return replace(tiling, source="in_parts", group=min(group, max(-(-panels // GROUPS), RUN // width)))
+
+
 def estimate(
     node: Node, product: Product, tiling: Tiling, target: Target, near: int | None = None
 ) -> Estimate:
@@ -238,6 +254,8 @@ def estimate(
             found += costs.again(target, depth * columns * sizes[B], again) * max(0, blocks - 1)
     if tiling.source == "packed":
         found += packing(target, depth * columns * sizes[B], tiling.dot, sizes[B])
+    elif tiling.source == "in_parts":  # reading it once is counted below
+        found += costs.move(target, 2 * depth * columns * sizes[B], tiling.group * depth * width * sizes[B])
     found = found * repeats + costs.epilogue(target, node, product.accumulate) + costs.traffic(target, node)
     lhs = node.inputs[product.operands[A]]
     if lhs.constant is not None:  # a convolution's weights, where pixels are the panels
@@ -315,7 +333,7 @@ class Gemm:
         self.body, self.numbers = node.op.epilogue, epilogues.numbers_of(node)
         self.sizes = itemsizes(product, tiling.stored)
         self.width = tiling.vectors * tiling.lanes
-        self.direct = tiling.source == "direct"
+        self.direct, self.packs = (tiling.source == source for source in ("direct", "in_parts"))
         self.dot = _dot(product, target) if tiling.dot > 1 else None
         self.group = tiling.dot  # neighbours along k that stand together
         # What a packed matrix has of k, whole groups.
@@ -571,7 +589,9 @@ class Gemm:
 
     @cached_property
     def pieces(self) -> Dimension:
-        """Of a strip: as many as make enough parts, if there are tiles."""
+        """Of a strip: as many as make enough parts, if there are tiles; one where each would pack B."""
+        if self.packs:
+            return 1
         others = dims.typical(self.product.repeats * self.groups * self.strips.count)
         wanted = math.ceil(costs.parts_for(self.cost.total) / max(1, others))
         each = dims.floor_divide(self.tiles, self.strips.count)
@@ -625,6 +645,8 @@ class Gemm:
         with k.entry() as f:
             self.for_parts(f)
         work = costs.work(self.cost + self.packing() * -1, self.multiply_adds())
+        if self.packs:
+            scratch = self.panels_at + self.tiling.group * dims.number(self.panel_bytes())
         return k.step(self.parts, work, scratch, unit=1)
 
     def multiply_adds(self) -> Dimension:
@@ -668,7 +690,7 @@ class Gemm:
             index, here = f.divide(index, f.size(axis.size))
             for operand, pointer in base.items():
                 step = self.step_of(axis, operand)
-                if operand == B and not self.direct and axis in p.panels_axes:
+                if operand == B and not self.direct and not self.packs and axis in p.panels_axes:
                     step, matrix = matrix, matrix * axis.size
                 base[operand] = f.offset(pointer, f.mul(here, f.size(step)))
         return base
@@ -680,8 +702,11 @@ class Gemm:
         tiling's order."""
 
         def tile(height: int, row: str, name: str, panel: str, columns: str) -> None:
-            self.call_tile(f, places, height, row, name, panel, columns)
+            copy = self.packed_panel(f, group, panel) if self.packs else None
+            self.call_tile(f, places, height, row, name, panel, columns, copy)
 
+        if self.packs:
+            self.pack_group(f, places, group)
         if self.tiling.order == "panels":
             self.for_panels(
                 f,
@@ -763,6 +788,33 @@ class Gemm:
 
     # Packing B at run time -----------------------------------------------------------------------
 
+    @property
+    def panels_at(self) -> int:
+        """Where scratch holds the panels that a part packs, behind what tiles need themselves."""
+        tiles = [self.tile(height, vectors) for _, vectors, _ in self.versions for height in self.heights]
+        return padded(max([64, *(epilogues.scratch_bytes(tile, self.body) for tile in tiles)]), 64)
+
+    def packed_panel(self, f: KernelFunction, group: str, panel: str) -> str:
+        """A panel of a group, as a part packed it."""
+        here = f.sub(panel, f.mul(group, self.tiling.group))
+        return f.offset("%scratch", f.add(self.panels_at, f.mul(here, f.size(self.panel_bytes()))))
+
+    def pack_group(self, f: KernelFunction, places: dict[int, str], group: str) -> None:
+        """Packs the panels of a group."""
+        across = f.size(self.step_of(self.product.n, B) * self.width)
+
+        def pack(name: str, panel: str, left: str) -> None:
+            source = f.offset(places[B], f.mul(panel, across))
+            self.pack_kind(f, name, source, self.packed_panel(f, group, panel), left)
+
+        self.for_panels(f, group, pack)
+
+    def pack_kind(self, f: KernelFunction, name: str, source: str, target: str, left: str) -> None:
+        """Packs a panel of a kind, from which on so many columns are left."""
+        vectors, columns = {kind: (count, columns) for kind, count, columns in self.versions}[name]
+        present = self.width if columns is None else left if columns == "%columns" else columns
+        self.pack_nest(f, 0, source, target, vectors, present)
+
     def packing_step(self) -> Step:
         """Copies B into panels; a part is a panel."""
         k, p = KernelText(self.target), self.product
@@ -779,12 +831,10 @@ class Gemm:
             across = self.step_of(p.n, B) * self.width
             source = f.offset(source, f.mul(panel, f.size(across)))
             left = f.sub(f.size(n), f.mul(panel, self.width))
-            for name, vectors, columns in self.versions:
+            for name, _, _ in self.versions:
                 whole = f.compare("sge", left, self.width)
-                wanted = whole if name == "tile" else f.invert(whole)
-                present = self.width if columns is None else left if columns == "%columns" else columns
-                with f.when(wanted):
-                    self.pack_nest(f, 0, source, target, vectors, present)
+                with f.when(whole if name == "tile" else f.invert(whole)):
+                    self.pack_kind(f, name, source, target, left)
         parts_ = dims.product(axis.size for axis in p.panels_axes) * self.panels
         return k.step(parts_, costs.work(self.packing(), self.packed_bytes))
 

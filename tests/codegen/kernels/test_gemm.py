@@ -152,6 +152,36 @@ def test_every_tiling_is_right(target, order, vectors):
             case.check(target, Choice(Estimate(), small, packed=(1,), kernel=gemm))
 
 
+@RUNNABLE
+@pytest.mark.parametrize("source", ["packed", "in_parts"])
+@pytest.mark.parametrize("symbolic", ["", "m", "n", "mn"])
+@pytest.mark.parametrize("order", ["rows", "panels"])
+@pytest.mark.parametrize(
+    "form, types", [("bmk,bkn->bmn", ("float32",) * 3), ("mk,bckn->bcmn", ("float64",) * 3)]
+)
+def test_a_matrix_of_the_run_wherever_it_is_packed(target, source, symbolic, order, form, types):
+    """Of groups of panels the last is not full, nor is its last panel."""
+    sizes = {"b": 2, "c": 3, **matrix(31, 150, 19)}
+    case = Case(form, sizes, constant=None, types=types, symbolic=symbolic)
+    for tiling in gemm.tilings(contraction.product_of(case.node), target):
+        small = replace(tiling, order=order, block=2, group=2, source=source)
+        case.check(target, Choice(Estimate(), small, kernel=gemm))
+
+
+def test_parts_pack_groups_of_panels_that_all_rows_multiply():
+    """A step before packs what is too deep for panels to stay near, and what several blocks of rows read."""
+    target, found = LEVELS["x86-64-v4"], {}
+    for m, n, k in ((64, 12544, 64), (256, 1600, 256), (256, 1600, 4096), (4096, 1600, 256)):
+        choice = Case("mk,kn->mn", matrix(m, n, k), constant=None).choice(target)
+        found[m, n, k] = choice.tiling.source
+    assert found == {
+        (64, 12544, 64): "in_parts",
+        (256, 1600, 256): "in_parts",
+        (256, 1600, 4096): "packed",
+        (4096, 1600, 256): "packed",
+    }
+
+
 def test_panels_that_a_row_goes_through_come_from_where_all_of_them_lie():
     case, target = Case("mk,kn->mn", matrix(512, 784, 128)), LEVELS["x86-64-v4"]
     product = contraction.product_of(case.node)

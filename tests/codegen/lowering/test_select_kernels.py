@@ -253,12 +253,12 @@ def test_a_product_of_which_no_size_is_known_is_one_of_matrices():
     [
         (32, 64, "x86-64-v3", "direct"),
         (1000, 64, "x86-64-v3", "packed"),  # many tiles read it again
-        (32, 1024, "x86-64-v3", "packed"),  # its rows evict each other
+        (32, 1024, "x86-64-v3", "in_parts"),  # its rows evict each other
         (32, 100, "x86-64-v3", "direct"),
         (128, 100, "x86-64-v3", "packed"),  # vectors lie across lines
         (32, 102, "x86-64-v2", "packed"),  # which cannot load some lanes of a vector
         (128, 768, "x86-64-v3", "direct"),
-        (128, 768, "x86-64-v4", "packed"),  # of whose rows, two lines each, sixteen share a set
+        (128, 768, "x86-64-v4", "in_parts"),  # of whose rows, two lines each, sixteen share a set
         (128, 496, "x86-64-v4", "direct"),
     ],
 )
