@@ -178,6 +178,9 @@ class Report:
     workspace_bytes: int | None = None  # None where it depends on the inputs' sizes
     kernels: int = 0
     nodes: int = 0
+    settled: Mapping[str, tuple[int, str]] = field(
+        default_factory=dict
+    )  # dimensions that are one number in every run, and the node that needs that
     unmeasured: int = 0  # products that might be faster, had `onnxc calibrate` measured this machine
     tuning: dict[str, object] | None = None  # what was tried, where that was asked for
     sources: list[str] = field(
@@ -298,6 +301,7 @@ def compile_model(
         imported = import_model(model, options, given.operators)
         outputs.refuse_overwriting(_read(imported, options), besides)
         report.initializer_bytes = initializer_bytes(imported)
+        report.settled = imported.settled
         again = partial(import_model, model, options, given.operators)
         lowered = _lower_all(imported.graph, again, targets, options, generation, stages, dump, tuned)
         _build(imported, lowered, generation, outputs, stages, report, options, given.code)

@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CompileError, shorten
@@ -126,6 +126,7 @@ def _compile(options: argparse.Namespace) -> int:
             ("initializers", console.bytes_text(report.initializer_bytes)),
             *(narrowed.fields() if narrowed else ()),
             *((("tuned", _tuned(tuning)),) if tuning else ()),
+            *((("sizes", _settled(report.settled)),) if report.settled else ()),
             ("workspace", workspace),
             ("time", f"{console.time_text(sum(report.seconds.values()))}\n{stages}"),
             *[("advice", _advice(report.unmeasured))] * bool(report.unmeasured),
@@ -134,6 +135,11 @@ def _compile(options: argparse.Namespace) -> int:
     if tuning is not None:
         _print_findings(tuning.findings)
     return OK
+
+
+def _settled(settled: Mapping[str, tuple[int, str]]) -> str:
+    """Which dimensions are one number in every run, and why."""
+    return "\n".join(f"{name} is {size}: node {node} needs it" for name, (size, node) in settled.items())
 
 
 def _advice(unmeasured: int) -> str:

@@ -15,11 +15,21 @@ from ..ir import dims
 from ..ir.dims import Dimension, Symbol
 from ..ir.graph import Graph, Node, TensorType, Value
 from ..ir.ops import requirements
+from ..ir.requirements import Requirement
+from ..records import dataclass
 
 
-def equal_sizes(graph: Graph, asked: Collection[str]) -> dict[str, Dimension]:
-    """The variable or number to take for each variable of an input that must equal it. A variable is
-    typically as large as those are that a user told (`asked`), or else as the smallest."""
+@dataclass(frozen=True)
+class Equal:
+    """What a size of an input must equal: a variable, or a number, and the node that needs it to be that."""
+
+    size: Dimension
+    node: str = ""
+
+
+def equal_sizes(graph: Graph, asked: Collection[str]) -> dict[str, Equal]:
+    """What to take for each variable of an input that must equal something. A variable is typically as large
+    as those are that a user told (`asked`), or else as the smallest."""
     symbols = list(dict.fromkeys(_symbols(graph.inputs)))
     if not symbols:
         return {}
@@ -27,46 +37,51 @@ def equal_sizes(graph: Graph, asked: Collection[str]) -> dict[str, Dimension]:
     for node in _needed(graph):
         for need in requirements(node) if _has_variables(node) else ():
             if need.kind == "equal":
-                known.learn(need.a, need.b)
+                known.learn(need)
     members: dict[Dimension, list[Symbol]] = {}
     for symbol in symbols:
         members.setdefault(known.simplest(dims.of_atom(symbol)), []).append(symbol)
-    found: dict[str, Dimension] = {}
+    found: dict[str, Equal] = {}
     for size, several in members.items():
         if isinstance(size, int):
-            found |= dict.fromkeys((s.name for s in several), size)
+            found |= {s.name: Equal(size, known.nodes[s.key]) for s in several}
         elif len(several) > 1:
             typical = min(s.typical for s in [s for s in several if s.name in asked] or several)
             one = dims.symbol(several[0].name, several[0].minimum, typical)
-            found |= dict.fromkeys((s.name for s in several), one)
+            found |= dict.fromkeys((s.name for s in several), Equal(one))
     return found
 
 
 class _Known:
-    """What is known to be equal: the text of a variable or an operation → the size to write for it."""
+    """What is known to be equal: the text of a variable or an operation → the size to write for it, and the
+    node that told, where that is a number."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, Dimension] = {}
+        self.nodes: dict[str, str] = {}
 
     def simplest(self, size: Dimension) -> Dimension:
         """A size in terms of as few variables as what is known allows."""
         return dims.substitute(size, self._sizes)
 
-    def learn(self, a: Dimension, b: Dimension) -> None:
-        """Takes in that a and b are equal, where that is so because one variable or operation is another, or
-        a number that a size may be."""
-        match self.simplest(a) - self.simplest(b):
+    def learn(self, need: Requirement) -> None:
+        """Takes in that two sizes are equal, where that is so because one variable or operation is another,
+        or a number that a size may be."""
+        match self.simplest(need.a) - self.simplest(need.b):
             case dims.Dim(terms=((((one, 1),), c), (((other, 1),), d))) if c == -d:
                 if isinstance(other, Symbol):
                     one, other = other, one
-                self._replace(other, dims.of_atom(one))
+                self._replace(other, dims.of_atom(one), need.origin)
             case dims.Dim(terms=((((one, 1),), c), ((), d))) if d % c == 0:
                 if dims.equal(dims.of_atom(one), -d // c) is not False:  # else it is the run that fails
-                    self._replace(one, -d // c)
+                    self._replace(one, -d // c, need.origin)
 
-    def _replace(self, atom: Symbol | dims.Apply, size: Dimension) -> None:
+    def _replace(self, atom: Symbol | dims.Apply, size: Dimension, node: str) -> None:
         new = {atom.key: size}
         self._sizes = {key: dims.substitute(known, new) for key, known in self._sizes.items()} | new
+        for key, known in self._sizes.items():
+            if isinstance(known, int):
+                self.nodes.setdefault(key, node)
 
 
 def _needed(graph: Graph) -> list[Node]:

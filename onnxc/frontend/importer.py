@@ -85,6 +85,7 @@ class Importer:
         self.session = Session()
         self.diagnostics = DiagnosticList()
         self.dim_names: dict[str, str] = {}  # variable → what the model calls it
+        self.settled: dict[str, tuple[str, int]] = {}  # what the model calls it → variable, and its number
         self.original: dict[str, Dimension] = {}  # what the model calls it → variable, or number
         self.ranks: dict[Value, Dimension] = {}  # of tensors whose rank only the run knows
         # In a region: the same as tensors of a rank, and the first elements of sequences of them.
@@ -557,6 +558,8 @@ class Importer:
         variable = self.equal.get(name, dimension.symbol(name, typical=typical))
         if not isinstance(variable, int):
             self.dim_names[str(variable)] = self.dim_names.get(str(variable)) or called
+        elif called:
+            self.settled[called] = name, variable
         if called:
             self.original[called] = variable
         return variable
@@ -648,11 +651,12 @@ def _type_proto(value: Value | None) -> onnx.TypeProto | None:
 @dataclass(frozen=True)
 class Imported:
     """A model's graph, and what its dimension variables are called in the model (empty where it gives no
-    name)."""
+    name). `settled`: names that stand for one number in every run → that, and the node that needs it."""
 
     graph: Graph
     dim_names: Mapping[str, str]
     model: ModelFile
+    settled: Mapping[str, tuple[int, str]]
 
 
 def import_model(source: Any, options: Options = DEFAULTS, operators: Operators | None = None) -> Imported:
@@ -670,10 +674,13 @@ def import_model(source: Any, options: Options = DEFAULTS, operators: Operators 
     names = [o.name for o in inlined.graph.output]
     importer = Importer(model, inlined, options, known)
     equal: dict[str, Dimension] = {}
+    needed: dict[str, str] = {}  # variable → the node that needs it to be a number
     try:
         graph = importer.run()
         while more := equal_sizes(graph, importer.told()):
-            equal = {name: more.get(str(one), one) for name, one in equal.items()} | more
+            taken = {name: one.size for name, one in more.items()}
+            equal = {name: taken.get(str(one), one) for name, one in equal.items()} | taken
+            needed |= {name: one.node for name, one in more.items()}
             importer = Importer(model, inlined, options, known, equal=equal)
             graph = importer.run()
         sizes = sizes_of_states(graph, names, options.states)
@@ -687,7 +694,8 @@ def import_model(source: Any, options: Options = DEFAULTS, operators: Operators 
             graph = importer.run()
     except Refused:
         raise ModelErrors(importer.diagnostics, model.name) from None
-    return Imported(with_states(graph, names, options.states), importer.dim_names, model)
+    settled = {called: (size, needed.get(name, "")) for called, (name, size) in importer.settled.items()}
+    return Imported(with_states(graph, names, options.states), importer.dim_names, model, settled)
 
 
 def _usually(variable: Dimension, lengths: Mapping[str, int]) -> Dimension:

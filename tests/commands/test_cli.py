@@ -12,6 +12,7 @@ import pytest
 from support.bad_models import BAD, ODD, OPENS_ONLY, external, write
 from support.caches import with_runtime
 from support.few_nodes import model, node, relu, saved
+from support.small_models import parsed
 
 import onnxc.__main__
 import onnxc.demo
@@ -107,6 +108,14 @@ def test_compile_advises_to_calibrate_where_that_may_make_products_faster(
     status, out, _ = command("compile", DIGITS, "-o", tmp_path / "a.so")
     assert status == 0
     assert ("`onnxc calibrate`" in out and "2 products" in out) == (known is None)
+
+
+def test_compile_tells_which_dimensions_are_numbers_and_why(command, tmp_path):
+    text = "m (float[batch, 4] x) => (float y) { s = Constant <value_ints = [2, 2]> () y = Reshape (x, s) }"
+    onnx.save(parsed(text), tmp_path / "a.onnx")
+    status, out, _ = command("compile", tmp_path / "a.onnx", "-o", tmp_path / "a.so")
+    assert status == 0
+    assert "batch is 1: node y (Reshape) needs it" in out
 
 
 def test_compile_json_is_the_report(command, tmp_path):

@@ -79,6 +79,16 @@ def test_what_must_be_a_number_is_that():
     assert shapes("float[n, 4, 9] x", f"shape = Constant <value_ints = [-1, 36]> () {nodes}") == ["n, 4, 9"]
 
 
+def test_an_import_tells_which_node_needs_a_number():
+    text = """m (float[n, 1] x, float[m, 1] z, float[?, 1] c) => (float y) {
+        p = Concat <axis = 1> (x, z) s = Constant <value_ints = [3, 1]> () r = Reshape (x, s)
+        y = Mul (p, c) }"""
+    assert import_model(parsed(text)).settled == {}  # whoever reads r
+    read = text.replace("Mul (p, c)", "Mul (p, r)")
+    assert import_model(parsed(read)).settled == {"n": (3, "r (Reshape)"), "m": (3, "r (Reshape)")}
+    assert import_model(parsed(read), Options(dims={"n": 3, "m": 3})).settled == {}
+
+
 def test_a_number_is_for_all_that_must_equal_it():
     nodes = "p = Concat <axis = 1> (x, z) q = Concat <axis = 1> (z, c) y = Add (p, q)"
     assert shapes("float[n, 1] x, float[m, 1] z, float[3, 1] c", nodes) == ["3, 1", "3, 1", "3, 1"]
