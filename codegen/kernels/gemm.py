@@ -182,8 +182,8 @@ def _source(product: Product, target: Target, tiles: int) -> str:
 
 def _panel_stays(product: Product, target: Target) -> bool:
     """Whether a panel of B, read where it lies, stays near from tile to tile: its rows share sets of the
-    first-level cache where they are far apart. Tiles of AVX-512 read two lines a step, and wait for what the
-    second-level cache holds (figures in docs/performance.md)."""
+    first-level cache where they are far apart. Tiles of vectors as long as a line read two a step, and wait
+    for what the second-level cache holds (figures in docs/performance.md)."""
     step, depth = product.k[0].strides[B], product.depth
     if len(product.k) > 1 or not isinstance(step, int) or not isinstance(depth, int):
         return False

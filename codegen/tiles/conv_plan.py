@@ -353,8 +353,8 @@ class ConvPlan:
 
     def beyond(self, target: Target, width: int) -> Dimension | None:
         """Bytes from the pixels of a tile so wide to those of the next one, where it is to fetch these: of
-        1x1 windows over an image that the first-level cache does not hold. Tiles of AVX-512 take so long over
-        a block of channels that the next one comes in time, and longer where they ask for more."""
+        1x1 windows over an image that the first-level cache does not hold. Tiles of vectors as long as a line
+        take so long over a block of channels that the next one comes in time, and longer with fetching."""
         held = dims.typical(self.x.image) <= target.facts.level1_bytes
         if self.window.taps > 1 or self.dot is not None or self.once or held or target.vector_bits > 256:
             return None

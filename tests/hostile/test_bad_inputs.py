@@ -346,9 +346,19 @@ CASES = {
             s = Constant <value = int64[2] {2, 3}> () a, b = Split (x, s) c = Exp (a) d = Neg (b) }""",
         {"x": f(5)},
         [
-            ({"x": f(4)}, RESHAPE, r"a \(Split\)"),
-            ({"x": f(6)}, RESHAPE, r"a \(Split\)"),
-            ({"x": f(1)}, DIMS_MISMATCH, r"a \(Split\)"),
+            ({"x": f(4)}, WRONG_SHAPE, r"input 'x': expected shape \[5\], got \[4\]"),
+            ({"x": f(6)}, WRONG_SHAPE, r"input 'x': expected shape \[5\], got \[6\]"),
+        ],
+    ),
+    "parts of constant sizes, of a product of sizes": (
+        """g (float[N, M] x) => (float[A] c, float[B] d) {
+            s = Constant <value = int64[2] {2, 3}> () w = Constant <value = int64[1] {-1}> ()
+            r = Reshape (x, w) a, b = Split (r, s) c = Exp (a) d = Neg (b) }""",
+        {"x": f(5, 1)},
+        [
+            ({"x": f(2, 2)}, RESHAPE, r"a \(Split\)"),
+            ({"x": f(2, 3)}, RESHAPE, r"a \(Split\)"),
+            ({"x": f(1, 1)}, DIMS_MISMATCH, r"a \(Split\)"),
         ],
     ),
     "a number of best values": (

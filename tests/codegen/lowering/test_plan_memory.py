@@ -143,7 +143,7 @@ def test_a_convolution_is_added_to_its_residual():
 
 
 def test_a_residual_is_read_once_where_pixels_are_computed_twice():
-    p = Planned(convolved(8, RESIDUAL).replace("4, 4]", "7, w]"))
+    p = Planned(convolved(8, RESIDUAL).replace("4, 4]", "w, 7]"))
     (conv,) = (n for n in p.graph.nodes if len(n.inputs) == 3)
     assert not p.codes[conv].over
     assert apart(p, "a", "c")
