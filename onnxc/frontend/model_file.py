@@ -33,6 +33,9 @@ from .external_data import (
 from .walk import all_tensors
 
 MAX_SIZE = (1 << 31) - 1  # bytes of one protobuf message
+SMALL_MODEL = (
+    1 << 20
+)  # bytes; smaller files are read at once: a mapping ends with a file that is cut meanwhile
 
 MAGIC = [
     (b"version https://git-lfs", "a Git LFS pointer, not the model; fetch it with git lfs pull", 0),
@@ -177,9 +180,8 @@ def _open_file(path: Path) -> MappedFile:
         require_regular(status, "the model")
         if status.st_size > MAX_SIZE:
             raise _too_large(status.st_size)
-        return MappedFile(
-            os.fspath(path.absolute()), map_descriptor(descriptor, status.st_size), file_stamp(status)
-        )
+        data = map_descriptor(descriptor, status.st_size, in_memory=status.st_size < SMALL_MODEL)
+        return MappedFile(os.fspath(path.absolute()), data, file_stamp(status))
     except OSError as error:
         raise ModelError(f"the model cannot be read: {error.strerror or error}") from None
     finally:

@@ -297,3 +297,19 @@ def test_a_list_with_a_number_that_is_none_is_refused(number):
     at = data.index(bytes([0x40, 0] * 100))
     with pytest.raises(ModelError, match="malformed protobuf: bad number at byte"):
         open_model(data[:at] + b"\x40" + number + data[at + 1 + len(number) :])
+
+
+def test_a_small_file_that_is_cut_meanwhile_was_read_before(tmp_path):
+    """As it is by who writes it again, before anything is in it: to read a mapping of it would end the
+    process."""
+    weights = np.arange(100_000, dtype=np.float32)
+    made = model(node("Add", "x w", "y"))
+    made.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(saved(made))
+    opened = open_model(path)
+    path.write_bytes(b"")
+    (tensor,) = opened.proto.graph.initializer
+    np.testing.assert_array_equal(np.frombuffer(opened.bytes_of(tensor), np.float32), weights)
+    with pytest.raises(ModelError, match="changed"):
+        opened.check_unchanged()
