@@ -20,6 +20,7 @@ from ..ir.dims import Dimension
 from ..ir.graph import Graph, Node, Rewriter, TensorType, Value, reshaped_constant
 from ..ir.ops import Contract, Conv, Map, Reshape, Transpose
 from ..ir.regions import everywhere
+from ..ir.stored import half_weights, stored_weights
 
 TYPES = ("float32", "float16", "bfloat16")  # that convolutions have kernels of
 LEAST = 2  # times as many channels on the image's side of a product
@@ -82,7 +83,7 @@ def _is_wider(image: Dimension, rows: Dimension) -> bool:
 
 
 def _is_product(node: Node | None) -> TypeGuard[Node[Contract]]:
-    """Whether each row is multiplied by the same constant."""
+    """Whether each row is multiplied by the same constant, of which convolutions read what is stored."""
     if (
         node is None
         or not isinstance(op := node.op, Contract)
@@ -101,6 +102,7 @@ def _is_product(node: Node | None) -> TypeGuard[Node[Contract]]:
         and weights.constant is not None
         and rows.dtype == weights.dtype
         and rows.dtype in TYPES
+        and (stored_weights(weights.constant) is None or half_weights(weights.constant) is not None)
     )
 
 
@@ -111,7 +113,7 @@ def _made_by(rewriter: Rewriter, rows: Value) -> tuple[list[Node[Map]], Node | N
     while (node := rows.producer) is not None and rewriter.readers[rows] == 1:
         if isinstance(node.op, Map) and _treats_rows_alike(node):
             maps.insert(0, node)
-        elif not isinstance(node.op, Reshape) or rows.shape[-1] != node.inputs[0].shape[-1]:
+        elif not isinstance(node.op, Reshape) or rows.shape[-1:] != node.inputs[0].shape[-1:]:
             return maps, node
         rows = node.inputs[0] if isinstance(node.op, Reshape) else _varying(node)[0]
     return maps, None
@@ -146,11 +148,11 @@ def _convolved(rewriter: Rewriter, image: Value, product: Node[Contract]) -> Val
     op, given = product.op, product.inputs[1].data
     weights = given
     if op.rhs[0] != op.out[-1]:
-        turn, shape = Transpose((1, 0)), given.shape[::-1]
-        weights = derived.put_off(turn, [given], given.dtype, shape, lambda: given.array.T)
-    flat = Value(TensorType(weights.dtype, weights.shape), "", weights)
+        turned = given.shape[::-1]
+        weights = derived.put_off(Transpose((1, 0)), [given], given.dtype, turned, lambda: given.array.T)
     axes = image.rank - 2
-    kernel = reshaped_constant(flat, (*weights.shape, *[1] * axes))
+    shape = (*weights.shape, *[1] * axes)
+    kernel = Value(TensorType(weights.dtype, shape), "", derived.reshaped(Reshape(shape), weights))
     conv = Conv((1,) * axes, (0, 0) * axes, (1,) * axes, accumulate=op.accumulate)
     return rewriter.add(conv, [image, kernel], product.origin)[0]
 

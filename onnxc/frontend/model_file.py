@@ -33,9 +33,8 @@ from .external_data import (
 from .walk import all_tensors
 
 MAX_SIZE = (1 << 31) - 1  # bytes of one protobuf message
-SMALL_MODEL = (
-    1 << 20
-)  # bytes; smaller files are read at once: a mapping ends with a file that is cut meanwhile
+# Bytes; smaller files are read at once: who reads a mapping of a file that was cut meanwhile is ended.
+SMALL_MODEL = 1 << 20
 
 MAGIC = [
     (b"version https://git-lfs", "a Git LFS pointer, not the model; fetch it with git lfs pull", 0),

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 from support.pass_text import agrees, clean, ops, stays
 
+from onnxc.ir.stored import half_weights, stored_weights
+from onnxc.ir.text_parser import parse
 from onnxc.passes.convolve_rows import convolve_rows
+from onnxc.passes.fold_constants import fold_constants
 
 SAME = "strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)"
 
@@ -65,6 +68,36 @@ def test_a_product_as_wide_as_its_rows_stays():
     found = agrees(clean(convolve_rows), network(outputs=7), weights(outputs=7), tolerance=1e-4, n=2)
     assert ops(found)[-1] == "Contract"
     assert transposed(found) == ["(5, 6, 4)", "(12, 5, 6)"]
+
+
+def stored(dtype, widened):
+    """The network after its weights were folded, which are stored in a narrower type."""
+    text = network().replace("%w = constant float32[4, 12] #w", f"%s = constant {dtype}[4, 12] #w")
+    text = text.replace("%0 = contract(", f"%w = map(%s) {{ {widened} }}\n    %0 = contract(")
+    arrays = weights()
+    return fold_constants(parse(text, arrays | {"w": arrays["w"].astype(dtype)}))
+
+
+def test_convolutions_read_halves_as_they_are_stored():
+    found = clean(convolve_rows)(stored("float16", "cast($0, float32)"))
+    conv = next(node for node in found.nodes if type(node.op).__name__ == "Conv")
+    assert half_weights(conv.inputs[1].constant).dtype == "float16"
+
+
+def test_products_read_bytes_as_they_are_stored():
+    found = clean(convolve_rows)(stored("int8", "mul(cast($0, float32), 0.5)"))
+    product = next(node for node in found.nodes if type(node.op).__name__ == "Contract")
+    assert stored_weights(product.inputs[1].constant).elements.dtype == "int8"
+
+
+def test_a_number_as_the_only_row_stays():
+    text = """graph g(%x: float32[]) {
+    %w = constant float32[1, 4] #w
+    %0 = reshape(%x) shape=(1, 1)
+    %1 = contract(%0, %w) lhs=mk rhs=kn out=mn accumulate=float32
+    return %1
+}"""
+    stays(clean(convolve_rows), text, {"w": np.ones((1, 4), np.float32)})
 
 
 @pytest.mark.parametrize("labels", [("ab", "", ""), ("ab", "b", "a"), ("ab", "ab", "ab")])
