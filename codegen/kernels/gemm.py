@@ -634,20 +634,23 @@ class Gemm:
         return dims.product(axis.size for axis in axes) * self.depth
 
     def product_step(self) -> Step:
-        k, scratch = KernelText(self.target), 64
+        k, scratch = KernelText(self.target), self.tile_scratch(self.heights)
         for name, vectors, columns in self.versions:
             for height in self.heights:
-                tile = self.tile(height, vectors)
-                scratch = max(scratch, epilogues.scratch_bytes(tile, self.body))
-                self.emit_tile(k, f"{ENTRY}.{name}", tile, columns)
+                self.emit_tile(k, f"{ENTRY}.{name}", self.tile(height, vectors), columns)
             if self.heights and not epilogues.in_registers(self.body):
                 self.emit_done(k, f"{ENTRY}.{name}", self.tile(1, vectors), columns)
         with k.entry() as f:
             self.for_parts(f)
         work = costs.work(self.cost + self.packing() * -1, self.multiply_adds())
         if self.packs:
-            scratch = self.panels_at + self.tiling.group * dims.number(self.panel_bytes())
+            scratch += self.tiling.group * dims.number(self.panel_bytes())
         return k.step(self.parts, work, scratch, unit=1)
+
+    def tile_scratch(self, heights: Iterable[int]) -> int:
+        """Bytes of scratch memory, in whole lines, that tiles of these heights need themselves."""
+        tiles = [self.tile(height, vectors) for height in heights for _, vectors, _ in self.versions]
+        return padded(max([LINE, *(epilogues.scratch_bytes(tile, self.body) for tile in tiles)]), LINE)
 
     def multiply_adds(self) -> Dimension:
         p = expected(self.product)
@@ -788,16 +791,10 @@ class Gemm:
 
     # Packing B at run time -----------------------------------------------------------------------
 
-    @property
-    def panels_at(self) -> int:
-        """Where scratch holds the panels that a part packs, behind what tiles need themselves."""
-        tiles = [self.tile(height, vectors) for _, vectors, _ in self.versions for height in self.heights]
-        return padded(max([64, *(epilogues.scratch_bytes(tile, self.body) for tile in tiles)]), 64)
-
     def packed_panel(self, f: KernelFunction, group: str, panel: str) -> str:
-        """A panel of a group, as a part packed it."""
-        here = f.sub(panel, f.mul(group, self.tiling.group))
-        return f.offset("%scratch", f.add(self.panels_at, f.mul(here, f.size(self.panel_bytes()))))
+        """A panel of a group, as a part packed it: in scratch memory, behind what tiles need."""
+        here = f.mul(f.sub(panel, f.mul(group, self.tiling.group)), f.size(self.panel_bytes()))
+        return f.offset("%scratch", f.add(self.tile_scratch(self.heights), here))
 
     def pack_group(self, f: KernelFunction, places: dict[int, str], group: str) -> None:
         """Packs the panels of a group."""

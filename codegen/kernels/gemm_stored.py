@@ -298,9 +298,7 @@ class Stored(Gemm):
     @property
     def decoded_at(self) -> int:
         """Where scratch holds a decoded panel, behind what tiles need themselves."""
-        heights = {h for found in self.heights_of().values() for h in found}
-        tiles = [self.tile(height, vectors) for _, vectors, _ in self.versions for height in heights]
-        return -(-max([64, *(epilogues.scratch_bytes(tile, self.body) for tile in tiles)]) // 64) * 64
+        return self.tile_scratch({h for found in self.heights_of().values() for h in found})
 
     def decoded(self, f: Function) -> str:
         return f.offset("%scratch", self.decoded_at)
