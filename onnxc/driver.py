@@ -70,6 +70,7 @@ from .passes import (
     multiply_taps,
     narrow_products,
     narrow_weights,
+    nest_joins,
     pool_channels_last,
     project_early,
     reduce_by_rows,
@@ -160,6 +161,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         flush_subnormals.flush_subnormals,
         shorten_epilogues.shorten_epilogues,
         fuse_shuffles.fuse_shuffles,
+        nest_joins.nest_joins,
         told(fuse_bands.fuse_bands),
     )
 

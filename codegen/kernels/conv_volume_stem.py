@@ -163,8 +163,8 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
     kinds = tuple(panels_of(outputs, choice.block, tiling.vectors, tiling.tail))
     inside, (height, width), sums = dims.number(x.shape[1]), x.shape[3:], node.op.accumulate
     size, whole = dtypes.itemsize(x.dtype), image_of(result)
-    stored = (whole.batch, whole.channels, result.shape[3], whole.width, whole.block, whole.dtype, whole.halo)
-    plane, out = Image(*stored), OnePlane(*stored, depth=along.depths[0])
+    plane = replace(whole, height=result.shape[3])
+    out = OnePlane(**vars(plane), depth=along.depths[0])
     seen = Seen(
         x.shape[0],
         inside * along.taps,

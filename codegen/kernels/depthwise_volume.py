@@ -175,7 +175,7 @@ def _emit(plan: VolumePlan, target: Target, cost: Estimate) -> Code:
         with f.loop("%first", "%last") as part:
             plane, chunk = f.divide(part.index, f.size(cut.count))
             first, last = cut.at(f, chunk)
-            target_plane = f.offset(f.output(), f.mul(plane, f.size(out.plane)))
+            target_plane = out.of_plane(f, f.output(), plane)
             clear_border(f, out, target_plane, first, last)
             _emit_rows(f, plan, plane, target_plane, first, last)
     _emit_strip(k, plan)

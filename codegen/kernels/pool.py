@@ -306,8 +306,8 @@ def _plane(type_: TensorType) -> Image:
 def _windows_part(f: KernelFunction, plan: PoolPlan, plane: str, lines: tuple[str, str]) -> None:
     """Some rows of one plane."""
     x, out = plan.x, plan.out
-    source = f.offset(f.input(0), f.add(f.mul(plane, f.size(x.plane)), f.size(x.origin)))
-    target = f.offset(f.output(), f.mul(plane, f.size(out.plane)))
+    source = f.offset(x.of_plane(f, f.input(0), plane, plan.depth), f.size(x.origin))
+    target = out.of_plane(f, f.output(), plane, plan.depth)
     clear_border(f, out, target, *lines)
     block = f.divide(f.divide(plane, f.size(plan.depth))[0], out.blocks)[1]
     emit_lines(f, plan, source, target, block, lines, "%scratch")
@@ -488,7 +488,7 @@ def _emit_whole(node: Node, choice: Choice, target: Target) -> Code:
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
         n, block = f.divide(part.index, x.blocks)
-        plane = f.offset(f.input(0), f.mul(part.index, f.size(x.plane)))
+        plane = x.of_plane(f, f.input(0), part.index)
         value = _total(f, node, x, plane)
         left = f.sub(x.channels, f.mul(block, x.block))
         if type_.layout is None:
@@ -497,7 +497,7 @@ def _emit_whole(node: Node, choice: Choice, target: Target) -> Code:
             store_first(f, type_.dtype, x.block, value, place, count)
         else:
             out = image_of(type_)
-            clear_border(f, out, f.offset(f.output(), f.mul(part.index, f.size(out.plane))), 0, 1)
+            clear_border(f, out, out.of_plane(f, f.output(), part.index), 0, 1)
             if x.channels % x.block and isinstance(node.op, Reduce) and node.op.body is not None:
                 value = keep_channels(f, type_.dtype, x.block, value, left)
             f.store(

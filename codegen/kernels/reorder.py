@@ -130,8 +130,7 @@ def _moved(target: Target, old: Image, new: Image, source: End, result: End, cos
     with k.entry() as f, f.loop("%first", "%last") as part:
         plane, chunk = f.divide(part.index, f.size(cut.count))
         first, last = cut.at(f, chunk)
-        here = f.offset(source(f), f.mul(plane, f.size(old.plane)))
-        there = f.offset(result(f), f.mul(plane, f.size(new.plane)))
+        here, there = old.of_plane(f, source(f), plane), new.of_plane(f, result(f), plane)
         _clear(f, new, there, first, last)
         rows, columns = (
             (("0", "1"), (first, last)) if new.height == 1 else ((first, last), ("0", f.size(new.width)))
@@ -163,7 +162,7 @@ def _transposed(
         plane, chunk = f.divide(part.index, f.size(cut.count))
         n, block = f.divide(plane, image.blocks)
         first, last = cut.at(f, chunk)
-        here = f.offset(blocked(f), f.mul(plane, f.size(image.plane)))
+        here = image.of_plane(f, blocked(f), plane)
         if to_blocks:
             _clear(f, image, here, first, last)
         rows, columns = (

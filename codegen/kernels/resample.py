@@ -137,7 +137,7 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     with k.entry() as f, f.loop("%first", "%last") as part:
         plane, chunk = f.divide(part.index, f.size(cut.count))
         first, last = cut.at(f, chunk)
-        start = f.offset(f.output(), f.mul(plane, f.size(out.plane)))
+        start = out.of_plane(f, f.output(), plane)
         clear_border(f, out, start, first, last)
         n, block = f.divide(plane, out.blocks)
         with f.loop(first, last) as row:

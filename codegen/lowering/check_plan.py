@@ -16,7 +16,7 @@ from ...ir.ops import If, Loop
 from ...ir.verify import InvalidGraph
 from ..kernel import Code
 from .plan_memory import Location, MemoryPlan
-from .views import parts_of, view_of
+from .views import are_apart, parts_of, view_of
 
 Piece = tuple[Value, int, int]  # bytes `begin` to `end` of what a node wrote as a value
 Space = tuple[str, int]  # kind and index of a Location
@@ -83,11 +83,34 @@ class _Run:
         node = value.producer
         view = view_of(node) if node is not None else None
         if view is not None:
-            begin = self.number(view[1])
-            return _cut(self.pieces(view[0]), begin, begin + self.number(value.tensor.nbytes))
+            return self.part(view[0], self.number(view[1]), value.tensor)
         if node is not None and parts_of(node) is not None:
-            return [piece for part in node.inputs for piece in self.pieces(part)]
+            parts = [self.pieces(part) for part in node.inputs]
+            if not are_apart(node.inputs[0].tensor):
+                return [piece for part in parts for piece in part]
+            images = range(self.number(value.shape[0]))
+            sizes = [self.number(part.tensor.image_bytes) for part in node.inputs]
+            return [
+                p for n in images for part, k in zip(parts, sizes) for p in _cut(part, n * k, (n + 1) * k)
+            ]
         return [(value, 0, self.number(value.tensor.nbytes))]
+
+    def part(self, whole: Value, begin: int, part: TensorType) -> list[Piece]:
+        """What lies in the memory of a part of a value, from there on."""
+        pieces = self.pieces(whole)
+        if not are_apart(part):
+            return _cut(pieces, begin, begin + self.number(part.nbytes))
+        inside, size = (self.number(type_.image_bytes) for type_ in (whole.tensor, part))
+        first, begin = divmod(begin, self.number(part.batch_stride))
+        places = (n * inside + begin for n in range(first, first + self.number(part.shape[0])))
+        return [piece for place in places for piece in _cut(pieces, place, place + size)]
+
+    def runs(self, type_: TensorType) -> list[tuple[int, int]]:
+        """Where the bytes of a value lie, from its first one: (begin, end) of what lies together."""
+        if not are_apart(type_):
+            return [(0, self.number(type_.nbytes))]
+        step, size = self.number(type_.batch_stride), self.number(type_.image_bytes)
+        return [(n * step, n * step + size) for n in range(self.number(type_.shape[0]))]
 
     def place(self, location: Location, nbytes: Dimension) -> tuple[Space, int, int]:
         begin, space = self.number(location.offset), (location.kind, location.index)
@@ -112,31 +135,43 @@ class _Run:
         if location.kind == "pointer":
             for inner in self.stands.get(value, ()):  # what either branch left
                 self.read(inner, position, who)
-        space, begin, _ = self.place(location, value.tensor.nbytes)
+        space, start, _ = self.place(location, value.tensor.nbytes)
         if not self.mutable(space):
             return
         self.alive(location, position, who)
-        for origin, first, last in self.pieces(value):
-            end = begin + last - first
-            if last > first and not any(
-                a <= begin and end <= b and piece[0] is origin and piece[1] + begin - a == first
-                for a, b, piece in self.memory.get(space, ())
-            ):
-                raise InvalidGraph(f"{who} at {position} does not find {value} in {location}")
-            begin = end
+        pieces, read = self.pieces(value), 0
+        for low, high in self.runs(value.tensor):
+            begin = start + low
+            for origin, first, last in _cut(pieces, read, read + high - low):
+                end = begin + last - first
+                if last > first and not any(
+                    a <= begin and end <= b and piece[0] is origin and piece[1] + begin - a == first
+                    for a, b, piece in self.memory.get(space, ())
+                ):
+                    raise InvalidGraph(f"{who} at {position} does not find {value} in {location}")
+                begin = end
+            read += high - low
 
     def write(
         self, value: Value | None, location: Location, nbytes: Dimension, position: int, who: str
     ) -> None:
         self.alive(location, position, who)
-        space, begin, end = self.place(location, nbytes)
+        space, start, _ = self.place(location, nbytes)
+        written = 0
+        for begin, end in [(0, self.number(nbytes))] if value is None else self.runs(value.tensor):
+            self.overwrite(space, start + begin, start + end)
+            if value is not None and begin < end:
+                piece = value, written, written + end - begin
+                self.memory[space].append((start + begin, start + end, piece))
+            written += end - begin
+
+    def overwrite(self, space: Space, begin: int, end: int) -> None:
+        """Forgets what lay there."""
         kept: list[Range] = []
         for a, b, (origin, first, _) in self.memory.get(space, ()):
             for low, high in ((a, min(b, begin)), (max(a, end), b)):
                 if low < high:
                     kept.append((low, high, (origin, first + low - a, first + high - a)))
-        if value is not None and begin < end:
-            kept.append((begin, end, (value, 0, end - begin)))
         self.memory[space] = kept
 
     def write_value(self, value: Value, position: int, who: str) -> None:
@@ -180,18 +215,17 @@ class _Run:
 
     def apart(self, node: Node, code: Code, result: Value, who: str) -> None:
         """A result lies over no operand, unless the kernel may write it there."""
-        space, begin, end = self.place(self.plan.locations[result], result.tensor.nbytes)
+        space, begin, _ = self.place(self.plan.locations[result], result.tensor.nbytes)
+        written = [(begin + a, begin + b) for a, b in self.runs(result.tensor)]
         for index, value in enumerate(node.inputs):
             if (node, index) in self.plan.packed or not isinstance(value.type, TensorType):
                 continue
-            other, a, b = self.place(self.plan.locations[value], value.tensor.nbytes)
-            if other != space or not self.mutable(space) or max(a, begin) >= min(b, end):
+            other, begin, _ = self.place(self.plan.locations[value], value.tensor.nbytes)
+            read = [(begin + a, begin + b) for a, b in self.runs(value.tensor)]
+            apart = all(max(a, c) >= min(b, d) for a, b in read for c, d in written)
+            if other != space or not self.mutable(space) or apart:
                 continue
-            if (
-                index not in code.over
-                or (a, b) != (begin, end)
-                or value.tensor.layout != result.tensor.layout
-            ):
+            if index not in code.over or read != written or value.tensor.layout != result.tensor.layout:
                 raise InvalidGraph(f"{who} writes {result} over {value}")
 
     def branches(self, node: Node) -> None:

@@ -17,10 +17,11 @@ from ...ir import dims, dtypes
 from ...ir.dims import Dimension, number
 from ...ir.graph import Constant, Graph, Node, TensorType, Type, Value, walk
 from ...ir.ops import If, Loop, Reorder, RuntimeCall
+from ...ir.verify import InvalidGraph
 from ...records import dataclass
 from ..abi import VALUE_BYTES
 from ..kernel import Code
-from .views import parts_of, root_of, view_of
+from .views import are_apart, parts_of, root_of, view_of
 
 ALIGNMENT = 64
 
@@ -377,6 +378,8 @@ class _Planner:
             self.plan.locations[value] = Location(base.kind, base.index, base.offset + offset, base.slot)
 
     def _new(self, value: Value) -> None:
+        if isinstance(value.type, TensorType) and are_apart(value.type):
+            raise InvalidGraph(f"the images of {value} are parts of nothing")
         first = self.first.get(value, 0)
         self.plan.locations[value] = self._memory(value.type, first, self.last.get(value, first))
 

@@ -12,7 +12,7 @@ join another place.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -43,7 +43,7 @@ from .equal_nodes import itself, seen
 from .expand import expanded
 from .plan_memory import known_at_entry, states_of
 from .tuned import Tuned
-from .views import insides, may_be, parts_of, reshaped_layout, view_of
+from .views import cut_axes, insides, may_be, part_layout, parts_of, reshaped_layout, view_of
 
 
 def select_kernels(graph: Graph, target: Target, tuned: Tuned | None = None) -> Graph:
@@ -68,6 +68,7 @@ class _Selection:
     def __init__(self, target: Target, entry: set[str], states: Mapping[Value, int], tuned: Tuned):
         self.target, self.entry, self.states, self.tuned = target, entry, states, tuned
         self.reordered: set[tuple[Value, int | None]] = set()  # operands, by the block that somebody reads
+        self.placed: set[Value] = set()  # what lies in the result of a join
         self.read: dict[Value, set[int | None]] = {}  # results, by the blocks that their readers want
         self.known: dict[object, list[Choice]] = {}  # offers
         self.least: dict[object, float] = {}  # nanoseconds where all symbols are 1
@@ -77,7 +78,7 @@ class _Selection:
         whole, chosen = self._choose(graph, self._inner)
         self.read = _blocks_read(whole, chosen)
         _, chosen = self._choose(whole, lambda op: op)
-        return self._insert(chosen, self._borders(chosen))
+        return self._insert(chosen, self._borders(chosen), self._pitches(chosen))
 
     # Which kernel --------------------------------------------------------------------------------
 
@@ -88,6 +89,7 @@ class _Selection:
         nodes, whole = [], []
         pending = list(reversed(graph.nodes))
         self.reordered.clear()
+        self.placed.clear()
         while pending:
             node = pending.pop()
             inputs = tuple(new.get(v, v) for v in node.inputs)
@@ -124,6 +126,8 @@ class _Selection:
         best = min(ways, key=lambda way: self._cost(way) + self._handing_on(way, wanted), default=None)
         if best is not None:
             self.reordered.update(self._apart(best))
+            if _is_join(best):
+                self.placed.update(root for root in self._inside(best, self.placed) if root is not None)
         return best
 
     def _kernelless(self, node: Node) -> list[tuple[Layout | None, None]]:
@@ -131,11 +135,12 @@ class _Selection:
         images is blocked, or each would be reordered, and most likely the result too."""
         found = []
         blocked = [layout for layout in map(_layout, node.inputs) if layout is not None]
-        for layout in dict.fromkeys(blocked if blocked and isinstance(node.op, Concat) else [*blocked, None]):
-            inputs = tuple(_stored(v, layout) for v in node.inputs)
-            made = layout if not isinstance(node.op, Reshape) else _seen(layout, *inputs, *node.outputs)
+        joins = isinstance(node.op, Concat)
+        for layout in dict.fromkeys([b.alone for b in blocked] if blocked and joins else [*blocked, None]):
+            made = _made(Node(node.op, tuple(_stored(v, layout) for v in node.inputs), node.outputs))
             outputs = tuple(_stored(v, made) for v in node.outputs)
-            stored = Node(node.op, inputs, outputs)
+            part = part_layout(outputs[0].tensor, (node.op.axis,)) if joins else layout
+            stored = Node(node.op, tuple(_stored(v, part) for v in node.inputs), outputs)
             if view_of(stored) is not None or (parts_of(stored) is not None and self._planned(outputs[0])):
                 found.append((made, None))
         return found
@@ -201,9 +206,8 @@ class _Selection:
         apart = self._apart(node)
         total = node.choice.time if node.choice is not None else 0.0
         if _is_join(node):
-            copied = [
-                v for v, root in zip(node.inputs, insides(node, ())) if root is None and v not in dict(apart)
-            ]
+            inside = zip(node.inputs, self._inside(node, self.placed))
+            copied = [v for v, root in inside if root is None and v not in dict(apart)]
             if copied and copied[0] is node.inputs[0] and copied[0] in self.states:
                 copied = copied[1:]  # a state that grows is there already
             total += sum(chosen(self._reorder(v, _layout(v), copies=True)).time for v in copied)
@@ -225,6 +229,14 @@ class _Selection:
             for value, layout in zip(node.inputs, _wanted(node))
             if value.constant is None and not _fits(_layout(value), layout)
         ]
+
+    def _inside(self, join: Node, placed: Collection[Value]) -> list[Value | None]:
+        """For every operand of a join the value that is written there, None where it is reordered or copied:
+        what lies in another, and parts of what is written elsewhere, where there are several images."""
+        apart, part = dict(self._apart(join)), part_layout(join.outputs[0].tensor, (join.op.axis,))
+        whole = part is not None and part.pitch != 0
+        found = zip(join.inputs, insides(join, placed))
+        return [None if v in apart or (whole and v is not root) else root for v, root in found]
 
     # Which border --------------------------------------------------------------------------------
 
@@ -250,13 +262,33 @@ class _Selection:
                 borders.update(dict.fromkeys(values, widest))
         return borders
 
+    def _pitches(self, graph: Graph) -> dict[Value, int]:
+        """For every value whose images are to be parts of those of a join how many blocks these have."""
+        placed: set[Value] = set()
+        joins: list[tuple[Node, list[Value]]] = []
+        for node in filter(_is_join, graph.nodes):
+            joins.append((node, [root for root in self._inside(node, placed) if root is not None]))
+            placed.update(joins[-1][1])
+        pitches: dict[Value, int] = {}
+        for node, values in reversed(joins):
+            whole = node.outputs[0]
+            part = part_layout(whole.tensor, (node.op.axis,))
+            if part is not None and part.pitch:
+                pitches.update(dict.fromkeys(values, pitches.get(whole, part.pitch)))
+        return pitches
+
     # Where to reorder ----------------------------------------------------------------------------
 
-    def _insert(self, graph: Graph, borders: dict[Value, Layout]) -> Graph:
+    def _insert(self, graph: Graph, borders: dict[Value, Layout], pitches: dict[Value, int]) -> Graph:
         new: dict[Value, Value] = {}
         nodes: list[Node] = []
         reordered: dict[tuple[Value, Layout | None], Value] = {}
         placed: set[Value] = set()  # what lies in the result of a join
+
+        def there(value: Value, wanted: Layout | None) -> Layout | None:
+            """The layout that is wanted, with the pitch of the value if nothing else differs."""
+            layout = _layout(new.get(value, value))
+            return layout if layout and wanted and layout.alone == wanted else wanted
 
         def as_wanted(value: Value, wanted: Layout | None, packed: bool, exact: bool = False) -> Value:
             current = new.get(value, value)
@@ -280,23 +312,29 @@ class _Selection:
                 layout = _layout(value)
                 if layout is not None:
                     border = borders.get(value) or _widest(value.rank - 2)
-                    layout = replace(border, block=layout.block)
+                    layout = replace(border, block=layout.block, pitch=pitches.get(value, 0))
                     if seen_as:  # with the border that both have
                         layout = _seen(_seen(layout, value, node.inputs[0]), node.inputs[0], value)
                 outputs.append(_stored(value, layout))
             wanted, exact = _wanted(node), seen_as
             if seen_as:
-                wanted = (_seen(_layout(outputs[0]), outputs[0], node.inputs[0]),)
+                wanted = (there(node.inputs[0], _seen(_layout(outputs[0]), outputs[0], node.inputs[0])),)
             elif (
                 node.choice is None
                 and isinstance(node.op, (Slice, Concat))
                 and _layout(outputs[0]) is not None
             ):
-                wanted, exact = (_layout(outputs[0]),) * len(node.inputs), True  # what is seen may have less
+                exact = True  # what is seen may have less
+                if isinstance(node.op, Concat):
+                    wanted = (part_layout(outputs[0].tensor, (node.op.axis,)),) * len(node.inputs)
+                else:
+                    wanted = (there(node.inputs[0], _layout(outputs[0])),)
             inputs = tuple(
                 as_wanted(v, w, k in packed and v.constant is not None, exact)
                 for k, (v, w) in enumerate(zip(node.inputs, wanted))
             )
+            if exact and not _is_join(node):
+                outputs = [_stored(outputs[0], _made(Node(node.op, inputs, node.outputs)))]
             if _is_join(node):
                 inputs = self._joined(Node(node.op, inputs, tuple(outputs)), placed, nodes)
             choice = node.choice
@@ -409,6 +447,15 @@ def _seen(layout: Layout | None, of: Value, to: Value) -> Layout | None:
     return reshaped_layout(layout, of.tensor, to.tensor)
 
 
+def _made(node: Node) -> Layout | None:
+    """The layout of what is seen of an operand, or joined of several that are stored like the first."""
+    if isinstance(node.op, Reshape):
+        return _seen(_layout(node.inputs[0]), *node.inputs, *node.outputs)
+    if isinstance(node.op, Slice):
+        return part_layout(node.inputs[0].tensor, cut_axes(node))
+    return _layout(node.inputs[0]) if node.inputs else None
+
+
 def _is_join(node: Node) -> bool:
     return node.choice is None and isinstance(node.op, Concat)
 
@@ -428,4 +475,4 @@ def _fits(layout: Layout | None, wanted: Layout | None) -> bool:
         return layout is wanted
     wide = all(a >= b for a, b in zip(layout.halo or wanted.halo, wanted.halo))
     filled = layout.fill == wanted.fill or not any(wanted.halo)
-    return layout.block == wanted.block and layout.pitch == wanted.pitch and wide and filled
+    return layout.block == wanted.block and wide and filled

@@ -4,7 +4,8 @@ The result of a view (Reshape, Slice) is part of its operand; the operands of a 
 result, into which their producers write. Both need parts that are whole: only axes of size 1 lie outside the
 one that is cut. A dense value may lie wherever its elements may, as inputs and outputs of the model do; a
 blocked one at a multiple of its pixel (block * itemsize), which kernels rely on: its parts are whole blocks,
-and nothing dense is read as blocked.
+and nothing dense is read as blocked. Channels of a batch of blocked images are parts too: of each image some
+blocks, whose layout tells how far the next image is (`part_layout`).
 """
 
 from __future__ import annotations
@@ -28,17 +29,41 @@ def view_of(node: Node) -> tuple[Value, Dimension] | None:
         case Reorder() if _blocks_are_dense(node.inputs[0].tensor) and node.outputs[0].tensor.layout is None:
             return node.inputs[0], 0
         case Slice(starts=starts, sizes=sizes, steps=steps):
-            source = node.inputs[0]
-            if source.tensor.layout != node.outputs[0].tensor.layout or any(s != 1 for s in steps):
+            source, there = node.inputs[0], node.outputs[0].tensor.layout
+            cut = cut_axes(node)
+            if any(s != 1 for s in steps) or there != part_layout(source.tensor, cut):
                 return None
-            cut = [a for a in range(source.rank) if starts[a] != 0 or sizes[a] != source.shape[a]]
             if not cut:
                 return source, 0
             found = [_offset(source.tensor, axis, starts[axis]) for axis in cut]
             begins = [begin for begin in found if begin is not None]
-            whole = all(d == 1 for d in sizes[: cut[-1]]) and _ends_whole(source.tensor, node.op, cut[-1])
+            whole = (cut[-1] == 1 and are_apart(node.outputs[0].tensor)) or all(
+                d == 1 for d in sizes[: cut[-1]]
+            )
+            whole = whole and _ends_whole(source.tensor, node.op, cut[-1])
             return (source, sum(begins, 0)) if whole and len(begins) == len(found) else None
     return None
+
+
+def cut_axes(node: Node[Slice]) -> list[int]:
+    """The axes of which a Slice leaves something out."""
+    source, op = node.inputs[0], node.op
+    return [a for a in range(source.rank) if op.starts[a] != 0 or op.sizes[a] != source.shape[a]]
+
+
+def part_layout(whole: TensorType, cut: Collection[int] = (1,)) -> Layout | None:
+    """The layout of what is a part of a value, along these axes: where channels of a batch of images are cut,
+    it tells how many blocks of them an image has."""
+    layout = whole.layout
+    blocks = whole.storage[1] if layout is not None else None
+    if layout is None or 1 not in cut or whole.shape[0] == 1 or not isinstance(blocks, int):
+        return layout
+    return replace(layout, pitch=layout.pitch or blocks)
+
+
+def are_apart(type_: TensorType) -> bool:
+    """Whether something lies between the images of a batch."""
+    return type_.layout is not None and type_.layout.pitch != 0
 
 
 def _keeps_pixels(x: TensorType, out: TensorType) -> bool:
@@ -52,15 +77,15 @@ def _keeps_pixels(x: TensorType, out: TensorType) -> bool:
 def reshaped_layout(layout: Layout | None, of: TensorType, to: TensorType) -> Layout | None:
     """The layout of images that lie as `layout` says when they are seen as `to`: the last axis keeps its
     border where it is as long, no other axis has one."""
-    if layout is None or layout.pitch is not None:
-        return layout
+    if layout is None:
+        return None
     kept = any(layout.halo) and dims.equal(of.shape[-1], to.shape[-1]) is True
     return replace(layout, halo=(*(0,) * (to.rank - 3), layout.halo[-1] if kept else 0))
 
 
 def _lies_as(x: TensorType, out: TensorType) -> bool:
     """Whether the memory of a reshaped value is that of its operand."""
-    if x.layout is None or out.layout is None or not x.layout.block:
+    if x.layout is None or out.layout is None:
         return x.layout is None and out.layout is None
     there, back = reshaped_layout(x.layout, x, out), reshaped_layout(out.layout, out, x)
     return _keeps_pixels(x, out) and (there, back) == (out.layout, x.layout)
@@ -80,12 +105,14 @@ def parts_of(node: Node) -> list[Dimension] | None:
             return None
         found.append(offset)
         begin = begin + value.shape[axis]
+    part = part_layout(out, (axis,))
     fits = all(
-        v.tensor.layout == out.layout
+        v.tensor.layout == part
         and all(dims.equal(v.shape[a], d) for a, d in enumerate(out.shape) if a != axis)
         for v in node.inputs
     )
-    return found if fits and all(d == 1 for d in out.shape[:axis]) else None
+    apart = axis == 1 and are_apart(replace(out, layout=part))
+    return found if fits and (apart or all(d == 1 for d in out.shape[:axis])) else None
 
 
 def root_of(value: Value) -> tuple[Value, Dimension]:
@@ -130,7 +157,7 @@ def insides(node: Node, taken: Collection[Value]) -> list[Value | None]:
 
 def _blocks_are_dense(type_: TensorType) -> bool:
     """Whether the bytes of a blocked image are those of a dense one: a single pixel and no idle lane."""
-    if type_.layout is None or any(type_.layout.halo):
+    if type_.layout is None or any(type_.layout.halo) or are_apart(type_):
         return False
     channels = type_.shape[1]
     single = all(d == 1 for d in type_.shape[2:])
@@ -144,7 +171,7 @@ def _offset(type_: TensorType, axis: int, index: Dimension) -> Dimension | None:
     step = dims.product(type_.storage[axis + 1 :]) * dtypes.itemsize(type_.dtype)
     if axis == 1 and isinstance(index, int) and index % type_.layout.block == 0:
         return index // type_.layout.block * step
-    return index * step if axis == 0 else 0 if index == 0 else None
+    return index * type_.batch_stride if axis == 0 else 0 if index == 0 else None
 
 
 def _ends_whole(type_: TensorType, cut: Slice, axis: int) -> bool:
@@ -162,16 +189,18 @@ def _parts_that_make(root: Value, values: tuple[Value, ...]) -> int:
         source, offset = root_of(value)
         if source is not root or dims.equal(offset, end) is not True:
             return 0
-        end = end + value.tensor.nbytes
-        if dims.equal(end, root.tensor.nbytes):
-            return count
+        part, whole = value.tensor, root.tensor
+        apart = are_apart(part)  # and images of a batch are alike
+        end = end + (part.image_bytes if apart else part.nbytes)
+        if dims.equal(end, whole.image_bytes if apart else whole.nbytes):
+            return count if not apart or dims.equal(part.shape[0], whole.shape[0]) else 0
     return 0
 
 
 def _is_written_here(root: Value) -> bool:
     """Whether a node of this graph writes the value, wherever it is told to."""
     return root.producer is not None and (
-        root.producer.choice is not None or parts_of(root.producer) is not None
+        root.producer.choice is not None or isinstance(root.producer.op, Concat)
     )
 
 

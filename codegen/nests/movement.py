@@ -240,7 +240,7 @@ def reordering(target: Target, x: TensorType, out: TensorType) -> Stages:
 def stored(kind: str, index: int, type_: TensorType) -> View:
     """A blocked value seen from a nest over (batch, blocks of channels, spatial..., lanes), the halo left
     out."""
-    strides = row_major(type_.storage, dtypes.itemsize(type_.dtype))
+    strides = (type_.batch_stride, *row_major(type_.storage, dtypes.itemsize(type_.dtype))[1:])
     begin = sum((h * s for h, s in zip(type_.blocked.halo, strides[2:])), 0)
     return View(kind, index, type_.dtype, strides, begin)
 

@@ -63,6 +63,7 @@ class Image:
     dtype: str
     halo: tuple[int, int] = (0, 0)
     fill: int = 0
+    pitch: int = 0  # blocks from one image to the next, where it is a part of a wider one
 
     @property
     def itemsize(self) -> int:
@@ -93,8 +94,8 @@ class Image:
 
     @property
     def image(self) -> Dimension:
-        """Bytes of one element of the batch."""
-        return self.blocks * self.plane
+        """Bytes from one element of the batch to the next."""
+        return (self.pitch or self.blocks) * self.plane
 
     @property
     def origin(self) -> Dimension:
@@ -127,7 +128,9 @@ class Image:
         if width == 1:
             return self
         height = dims.ceil_divide(self.width, width)
-        return Folded(self.batch, self.channels, height, width, self.block, self.dtype, whole=self)
+        return Folded(
+            self.batch, self.channels, height, width, self.block, self.dtype, pitch=self.pitch, whole=self
+        )
 
     def address(
         self,
@@ -142,6 +145,13 @@ class Image:
         row, pixel = self.steps
         terms = (n, self.image), (block, self.plane), (y, row), (x, pixel)
         return displaced(f, f.offset(pointer, f.size(self.origin)), terms)
+
+    def of_plane(self, f: KernelFunction, pointer: str, plane: str, depth: Dimension = 1) -> str:
+        """The address of a plane, of those of all images one after the other; `depth`: of each block."""
+        if not self.pitch:
+            return f.offset(pointer, f.mul(plane, f.size(self.plane)))
+        n, plane = f.divide(plane, f.size(self.blocks * depth))
+        return displaced(f, pointer, ((n, self.image * depth), (plane, self.plane)))
 
 
 @dataclass(frozen=True)
@@ -225,7 +235,16 @@ def wrapped(image: Image) -> Wrapped:
     """An image as one row of pixels, border or not."""
     width = image.height * image.width
     return Wrapped(
-        image.batch, image.channels, 1, width, image.block, image.dtype, image.halo, image.fill, whole=image
+        image.batch,
+        image.channels,
+        1,
+        width,
+        image.block,
+        image.dtype,
+        image.halo,
+        image.fill,
+        image.pitch,
+        whole=image,
     )
 
 
@@ -244,6 +263,7 @@ def lattice(image: Image, first: tuple[int, int], apart: tuple[int, int]) -> Lat
         image.dtype,
         image.halo,
         image.fill,
+        image.pitch,
         first,
         apart,
         whole=image,
@@ -266,7 +286,9 @@ def image_of(type_: TensorType) -> Image:
     halo = plane_axes(layout.halo or (0,) * len(spatial), 0)
     height, width = plane_axes(spatial, 1)
     channels = dims.number(type_.shape[1])
-    return Image(type_.shape[0], channels, height, width, layout.block, type_.dtype, halo, layout.fill)
+    return Image(
+        type_.shape[0], channels, height, width, layout.block, type_.dtype, halo, layout.fill, layout.pitch
+    )
 
 
 def without_halo(block: int, rank: int) -> Layout:
@@ -439,8 +461,8 @@ def clear_planes(
     elif out.height == 1:
         lines = "0", f.cast("zext", f.compare("eq", lines[0], 0), "i64")
     with f.loop(0, count) as loop:
-        index = f.add(f.mul(n, out.blocks), f.add(block, loop.index))
-        clear_border(f, out, f.offset(f.output(), f.mul(index, f.size(out.plane))), *lines)
+        plane = displaced(f, f.output(), ((n, out.image), (f.add(block, loop.index), out.plane)))
+        clear_border(f, out, plane, *lines)
 
 
 def keep_channels(f: Function, dtype: str, lanes: int, value: str, channels: str | int) -> str:

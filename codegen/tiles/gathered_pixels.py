@@ -49,8 +49,8 @@ def _step(x: Image, win: Window, few: Image, buffer: int, target: Target) -> Ste
     """A part is a plane."""
     k, kind = KernelText(target), vector_type(memory_type(x.dtype), x.block)
     with k.entry() as f, f.loop("%first", "%last") as plane:
-        source = f.offset(f.input(0), f.add(f.mul(plane.index, f.size(x.plane)), f.size(x.origin)))
-        to = f.offset(f.temporary(buffer), f.mul(plane.index, f.size(few.plane)))
+        source = f.offset(x.of_plane(f, f.input(0), plane.index), f.size(x.origin))
+        to = few.of_plane(f, f.temporary(buffer), plane.index)
         with f.loop(0, f.size(few.height)) as y:
             row = f.offset(source, f.mul(y.index, f.size(x.row * win.strides[0])))
             out = f.offset(to, f.mul(y.index, f.size(few.row)))

@@ -37,20 +37,25 @@ class Layout:
     of k. 0: no blocks.
     `halo`: a border around each spatial axis, so that a convolution reads its padding from memory. All its
     lanes hold `fill`: 0, or the zero point of a quantised image.
-    `pitch`: (axis, length) of a value without blocks: its memory has room for `length` entries along the
-    axis, of which those of the shape are the first, so that it can grow in place (a key-value cache).
+    `pitch`: how many blocks of channels lie from one image of a batch to the next, where these are parts of
+    wider ones (an operand of a Concat that is written into its result). 0: they follow each other.
     """
 
-    block: int = 0
+    block: int
     halo: tuple[int, ...] = ()
     fill: int = 0
-    pitch: tuple[int, Dimension] | None = None
+    pitch: int = 0
 
     def __str__(self) -> str:
         halo = f"h{'x'.join(map(str, self.halo))}" if any(self.halo) else ""
         fill = f"f{self.fill}" if self.fill else ""
-        pitch = f"p{self.pitch[0]}({self.pitch[1]})" if self.pitch else ""
-        return (f"c{self.block}{halo}{fill}" if self.block else "") + pitch
+        pitch = f"p{self.pitch}" if self.pitch else ""
+        return f"c{self.block}{halo}{fill}{pitch}"
+
+    @property
+    def alone(self) -> Layout:
+        """The same of images that are parts of no others."""
+        return replace(self, pitch=0)
 
 
 @dataclass(frozen=True)
@@ -74,12 +79,10 @@ class TensorType:
 
     @property
     def storage(self) -> tuple[Dimension, ...]:
-        """The shape in memory, outermost axis first."""
+        """The shape in memory, outermost axis first, without what lies between images that are parts of
+        others."""
         if self.layout is None:
             return self.shape
-        if self.layout.pitch is not None:
-            axis, length = self.layout.pitch
-            return (*self.shape[:axis], length, *self.shape[axis + 1 :])
         batch, channels, *spatial = self.shape
         halo = self.layout.halo or (0,) * len(spatial)
         padded = [s + 2 * h for s, h in zip(spatial, halo, strict=True)]
@@ -88,13 +91,25 @@ class TensorType:
     @property
     def blocked(self) -> Layout:
         """Its layout, which is in blocks; TypeError where it is not."""
-        if self.layout is None or not self.layout.block:
+        if self.layout is None:
             raise TypeError(f"{self} is not stored in blocks of channels")
         return self.layout
 
     @property
+    def image_bytes(self) -> Dimension:
+        """Bytes of one image in blocks of channels."""
+        return dims.product(self.storage[1:]) * dtypes.itemsize(self.dtype)
+
+    @property
+    def batch_stride(self) -> Dimension:
+        """Bytes from one image in blocks of channels to the next."""
+        if not self.blocked.pitch:
+            return self.image_bytes
+        return self.blocked.pitch * dims.product(self.storage[2:]) * dtypes.itemsize(self.dtype)
+
+    @property
     def nbytes(self) -> Dimension:
-        """Bytes in memory."""
+        """Bytes in memory, without those between images that are parts of others."""
         return dims.product(self.storage) * dtypes.itemsize(self.dtype)
 
     def __str__(self) -> str:

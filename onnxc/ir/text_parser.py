@@ -445,16 +445,12 @@ class Parser:
         return TensorType(kind, tuple(shape), layout)
 
     def layout(self) -> Layout:
-        reader = self.reader
-        if (axis := reader.match(r"p\d+(?=\()")) is not None:
-            reader.expect(r"\(", "(")
-            length = self.dimension()
-            reader.expect(r"\)", ")")
-            return Layout(pitch=(int(axis[1:]), length))
-        text = reader.expect(r"c[1-9]\d*(?:h\d+(?:x\d+)*)?(?:f-?\d+)?", "layout")
+        text = self.reader.expect(r"c[1-9]\d*(?:h\d+(?:x\d+)*)?(?:f-?\d+)?(?:p[1-9]\d*)?", "layout")
+        text, _, pitch = text.partition("p")
         text, _, fill = text.partition("f")
         block, _, halo = text.partition("h")
-        return Layout(int(block[1:]), tuple(map(int, halo.split("x"))) if halo else (), int(fill or 0))
+        halos = tuple(map(int, halo.split("x"))) if halo else ()
+        return Layout(int(block[1:]), halos, int(fill or 0), int(pitch or 0))
 
     def elements(self, type_: Type) -> np.ndarray | None:
         """` = (dims)` behind a type."""

@@ -203,17 +203,14 @@ class _Scope:
             _require(value.elements.shape == value.tensor.shape, "{} has elements of another shape", value)
 
     def layout(self, type_: TensorType, layout: Layout) -> None:
-        """Blocks of channels, or a pitch that has room for the value."""
-        blocked = type_.rank > 2 and layout.pitch is None and len(layout.halo) in (0, type_.rank - 2)
-        pitched = layout.pitch is not None and 0 <= layout.pitch[0] < type_.rank
-        _require(blocked if layout.block else pitched, "{} is no layout of {} axes", layout, type_.rank)
+        """Blocks of channels; the images that others are parts of have no fewer."""
+        fits = layout.block > 0 and type_.rank > 2 and len(layout.halo) in (0, type_.rank - 2)
+        _require(fits, "{} is no layout of {} axes", layout, type_.rank)
         if layout.fill:
             least, most = dtypes.integer_range(type_.dtype) if dtypes.is_integer(type_.dtype) else (0, 0)
             _require(least <= layout.fill <= most, "{} is no {}", layout.fill, type_.dtype)
-        if layout.pitch is not None:
-            axis, length = layout.pitch
-            self.uses((length,))
-            _require(not dims.less(length - type_.shape[axis], 0), "{} has no room for its elements", type_)
+        if layout.pitch:
+            _require(not dims.less(layout.pitch, type_.storage[1]), "{} is wider than what it is in", type_)
 
     # Nodes ---------------------------------------------------------------------------------------
 

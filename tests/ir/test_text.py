@@ -226,19 +226,22 @@ def test_blocked_types():
     assert graph_text(parse(text)) == text
 
 
-def test_borders_of_a_zero_point_and_room_to_grow():
-    text = """graph(%x: uint8[1, 20, h, w; c16h1x2f131], %k: float32[1, 12, n, 64; p2(2*n + 16)]) {
+def test_borders_of_a_zero_point_and_images_in_wider_ones():
+    text = """graph(%x: uint8[1, 20, h, w; c16h1x2f131], %k: float32[n, 20, 3, 5; c16h0x1p7]) {
   %0 = reorder(%x) layout=c16h1x1f-3 : uint8[1, 20, h, w; c16h1x1f-3]
-  %1 = reorder(%k) layout=p1(16) : float32[1, 12, n, 64; p1(16)]
+  %1 = reorder(%k) layout=c8p4 : float32[n, 20, 3, 5; c8p4]
   return %0, %1
 }"""
     graph = parse(text)
     assert graph_text(graph) == text
     x, k = graph.inputs
     assert x.type.layout == Layout(16, (1, 2), 131)
-    n = dims.symbol("n")
-    assert k.type.storage == (1, 12, 2 * n + 16, 64)
-    assert k.type.nbytes == 4 * 12 * 64 * (2 * n + 16)
+    assert x.type.layout.alone == x.type.layout
+    assert k.type.layout == Layout(16, (0, 1), 0, 7)
+    assert k.type.layout.alone == Layout(16, (0, 1))
+    n, plane = dims.symbol("n"), 3 * 7 * 16 * 4
+    assert k.type.storage == (n, 2, 3, 7, 16)
+    assert (k.type.image_bytes, k.type.batch_stride, k.type.nbytes) == (2 * plane, 7 * plane, 2 * plane * n)
 
 
 def test_symbolic_elements_are_kept():

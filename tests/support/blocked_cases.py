@@ -38,23 +38,25 @@ class Case:
         return run_op(self.op, self.arrays, env or {})[0]
 
 
-def laid_out(node, choice, wider=0, output_halo=0):
+def laid_out(node, choice, wider=0, output_halo=0, parts=False):
     """node with the layouts of choice on its types, halos `wider` than asked for; of more than two axes the
-    last one alone has any."""
+    last one alone has any. parts: images are parts of wider ones."""
 
-    def wide(layout, more):
+    def stored(type_, layout, more, beyond):
         if not layout:
-            return layout
+            return replace(type_, layout=layout)
         axes = len(layout.halo)
-        return replace(
+        layout = replace(
             layout, halo=tuple(h + more * (axes < 3 or a == axes - 1) for a, h in enumerate(layout.halo))
         )
+        blocks = dims.ceil_divide(type_.shape[1], layout.block)
+        return replace(type_, layout=replace(layout, pitch=blocks + beyond if parts else 0))
 
     inputs = tuple(
-        v if v.constant is not None else Value(replace(v.type, layout=wide(layout, wider)), v.name)
-        for v, layout in zip(node.inputs, choice.inputs or [None] * len(node.inputs))
+        v if v.constant is not None else Value(stored(v.type, layout, wider, 1 + index), v.name)
+        for index, (v, layout) in enumerate(zip(node.inputs, choice.inputs or [None] * len(node.inputs)))
     )
-    outputs = (Value(replace(node.outputs[0].type, layout=wide(choice.output, output_halo))),)
+    outputs = (Value(stored(node.outputs[0].type, choice.output, output_halo, 2)),)
     return Node(node.op, inputs, outputs, node.origin, choice)
 
 
@@ -78,15 +80,19 @@ def check(case, kernel, target, wider=0, output_halo=0, tolerance=2e-5, every=Fa
 
 
 def check_choice(case, node, choice, target, wider=0, output_halo=0, tolerance=2e-5):
-    """The same of one choice."""
+    """The same of one choice; of a batch also where images are parts of wider ones."""
     env = harness.bind(node, case.arrays)
-    expected, chosen = case.expected(env), laid_out(node, choice, wider, output_halo)
-    ((got, border_clear),) = harness.run_choice(chosen, choice, case.arrays, target, env)
-    assert got.shape == expected.shape
-    scale = max(1.0, float(np.max(np.abs(expected), initial=0)))
-    worst = float(np.max(np.abs(got.astype(np.float64) - expected), initial=0))
-    assert worst <= tolerance * scale, f"{choice}: off by {worst}"
-    assert border_clear, f"{choice}: halo or padding lanes are not zero"
+    expected = case.expected(env)
+    for parts in (False, True) if case.arrays[0].shape[0] > 1 else (False,):
+        chosen = laid_out(node, choice, wider, output_halo, parts)
+        ((got, border_clear),) = harness.run_choice(chosen, choice, case.arrays, target, env)
+        assert got.shape == expected.shape
+        scale = max(1.0, float(np.max(np.abs(expected), initial=0)))
+        worst = float(np.max(np.abs(got.astype(np.float64) - expected), initial=0))
+        assert worst <= tolerance * scale, f"{choice}: off by {worst}{' in parts' * parts}"
+        assert border_clear, (
+            f"{choice}: halo, padding lanes or what is beside images changed{' in parts' * parts}"
+        )
 
 
 #: How weights are fetched; images come into the first level of the cache.

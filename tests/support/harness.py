@@ -118,28 +118,44 @@ def to_storage(array, type_, env, offset=0):
         padded = np.pad(padded, border, constant_values=type_.layout.fill) if any(halo) else padded
         split = padded.reshape(padded.shape[0], padded.shape[1] // block, block, *padded.shape[2:])
         array = np.ascontiguousarray(np.moveaxis(split, 2, -1))
+        if type_.layout.pitch:
+            parts = np.full(
+                (len(array), type_.layout.pitch, int(np.prod(array.shape[2:])) * array.itemsize),
+                0xFF,
+                np.uint8,
+            )
+            parts[:, : array.shape[1]] = array.view(np.uint8).reshape(*array.shape[:2], parts.shape[2])
+            array = parts
     memory = aligned(max(1, array.nbytes) + offset)[offset:]
     memory[: array.nbytes] = array.view(np.uint8).reshape(-1)
     return memory
 
 
-def from_storage(memory, type_, env):
-    """(the logical array, whether the halo holds its fill and padding lanes hold zeros)"""
-    storage = [dims.evaluate(d, env) for d in type_.storage]
-    whole = (
-        memory[: int(np.prod(storage)) * dtypes.itemsize(type_.dtype)]
-        .view(dtypes.numpy_dtype(type_.dtype))
-        .reshape(storage)
-    )
+def number_of_bytes(type_, env):
+    """Of the memory in which a value lies, with what is between its images where they are parts of others."""
     if type_.layout is None:
-        return whole, True
-    whole = whole.copy()
+        return dims.evaluate(type_.nbytes, env)
+    return dims.evaluate(type_.shape[0] * type_.batch_stride, env)
+
+
+def from_storage(memory, type_, env):
+    """(the logical array, whether the halo holds its fill, padding lanes hold zeros and what is between
+    images that are parts of others is as it was)"""
+    storage = [dims.evaluate(d, env) for d in type_.storage]
+    if type_.layout is None:
+        return memory[: number_of_bytes(type_, env)].view(dtypes.numpy_dtype(type_.dtype)).reshape(
+            storage
+        ), True
+    apart = memory[: number_of_bytes(type_, env)].reshape(storage[0], dims.evaluate(type_.batch_stride, env))
+    own = int(np.prod(storage[1:])) * dtypes.itemsize(type_.dtype)
+    untouched = bool(np.all(apart[:, own:] == 0xFF))
+    whole = apart[:, :own].copy().view(dtypes.numpy_dtype(type_.dtype)).reshape(storage)
     shape = [dims.evaluate(d, env) for d in type_.shape]
     halo = type_.layout.halo or (0,) * (len(shape) - 2)
     inside = whole[(slice(None), slice(None), *(slice(h, h + n) for h, n in zip(halo, shape[2:])))]
     array = np.moveaxis(inside, -1, 2).reshape(shape[0], storage[1] * storage[-1], *shape[2:])
     array, idle = array[:, : shape[1]].copy(), array[:, shape[1] :]
-    border_clear = not np.any(idle)
+    border_clear = untouched and not np.any(idle)
     inside[...] = type_.layout.fill  # what is left of the memory is the halo
     return array, border_clear and np.all(whole == np.asarray(type_.layout.fill, whole.dtype))
 
@@ -183,7 +199,7 @@ class Prepared:
                     dtypes.itemsize(type_.dtype) if given else 0,
                 )
             )
-        self.outputs = [aligned(max(1, self._number(v.type.nbytes))) for v in node.outputs]
+        self.outputs = [aligned(max(1, number_of_bytes(v.type, self.env))) for v in node.outputs]
         if over is not None:
             self.outputs = [operands[over]]
         temporaries = [aligned(max(1, self._number(n))) for n in code.temporaries]

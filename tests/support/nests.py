@@ -118,4 +118,19 @@ def check_blocked(target, op, arrays, layouts, out_halo=None, constant=(), env=N
     for choice in offered:
         halo = choice.output if out_halo is None else replace(choice.output, halo=out_halo)
         output = Value(replace(node.outputs[0].type, layout=halo), "out")
-        compare(Node(op, node.inputs, (output,)), choice, arrays, target, env)
+        stored = Node(op, node.inputs, (output,))
+        compare(stored, choice, arrays, target, env)
+        if arrays[0].shape[0] > 1:
+            compare(_in_wider_images(stored), choice, arrays, target, env)
+
+
+def _in_wider_images(node):
+    """node over blocked images that are parts of others."""
+
+    def part(value):
+        if value.constant is not None or value.tensor.layout is None:
+            return value
+        wider = replace(value.tensor.layout, pitch=value.tensor.storage[1] + 2)
+        return Value(replace(value.tensor, layout=wider), value.name)
+
+    return Node(node.op, tuple(map(part, node.inputs)), tuple(map(part, node.outputs)))

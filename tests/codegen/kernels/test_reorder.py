@@ -1,5 +1,7 @@
 """Changes of layout against what the layouts mean."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support import harness
@@ -39,6 +41,7 @@ def both_ways(shape, layout, target, **options):
 def test_any_number_of_channels(target, channels, block):
     both_ways((2, channels, 5, 7), Layout(block, (0, 0)), target)
     both_ways((2, channels, 5, 7), Layout(block, (1, 2)), target)
+    both_ways((2, channels, 5, 7), Layout(block, (0, 1), pitch=17), target)
 
 
 @TARGETS
@@ -103,6 +106,15 @@ def test_one_halo_to_another(target):
         check(shape, Layout(8, (2, 1)), Layout(8, (0, 0)), target)
         check(shape, Layout(8, (2, 1)), Layout(8, (1, 1)), target)
     check((2, 19, 40), Layout(8, (0,)), Layout(8, (2,)), target)
+
+
+@TARGETS
+def test_images_into_and_out_of_wider_ones(target):
+    alone, inside = Layout(8, (0, 1)), Layout(8, (1, 1), pitch=4)
+    for old, new in ((alone, inside), (inside, alone), (inside, replace(inside, pitch=7))):
+        check((3, 19, 5, 6), old, new, target)
+        check((3, 19, 5, 6), old, new, target, symbolic=(dims.symbol("n"), 19, 5, 6))
+    check((3, 19, 5, 6), Layout(16, (0, 1), pitch=3), inside, target)
 
 
 @TARGETS

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.planned import POINTWISE, Planned, agrees_in_any_memory, apart, convolved, floats
+from support.planned import PLANE, POINTWISE, Planned, agrees_in_any_memory, apart, convolved, floats
 from support.small_models import Weights, parsed
 
 from onnxc.codegen.lowering.check_plan import check_plan
 from onnxc.codegen.lowering.plan_memory import Buffer, place, plan_memory
 from onnxc.ir.dims import evaluate
+from onnxc.ir.text import graph_text
 from onnxc.ir.verify import InvalidGraph
 
 # Results over operands
@@ -390,6 +391,39 @@ def test_a_value_that_is_gone_is_noticed():
     p.plan.locations[p.values["b"]] = p.plan.locations[p.values["a"]]
     with pytest.raises(InvalidGraph, match=r"Reduce writes %b: .* over %a: "):
         check_plan(p.graph, p.codes, p.plan)
+
+
+def in_parts():
+    return Planned(
+        convolved(
+            16,
+            f"""
+        %v2 = constant float32[8, 16, 1, 1] splat 0.5
+        %b = conv(%a, %v2) {POINTWISE}
+        %c = concat(%a, %b) axis=1
+        %d = map(%c) {{ exp($0) }}
+        return %d""",
+            3,
+        )
+    )
+
+
+def test_images_between_others_are_noticed_where_they_are_overwritten():
+    p = in_parts()
+    a, b = (p.plan.locations[p.values[name]] for name in "ab")
+    p.plan.locations[p.values["b"]] = replace(b, offset=a.offset + PLANE)
+    with pytest.raises(InvalidGraph, match=r"Conv writes %b: .* over %a: "):
+        check_plan(p.graph, p.codes, p.plan)
+
+
+def test_images_that_are_parts_of_nothing_are_noticed():
+    p = in_parts()
+    text = graph_text(p.graph)
+    lonely = next(n for n in p.graph.nodes if n.outputs[0].name == "a")
+    graph = replace(p.graph, nodes=(lonely,), outputs=(lonely.outputs[0],))
+    assert "c8p3" in text
+    with pytest.raises(InvalidGraph, match=r"the images of %a: .* are parts of nothing"):
+        plan_memory(graph, {lonely: p.codes[lonely]})
 
 
 def test_memory_that_is_given_away_too_early_is_noticed():

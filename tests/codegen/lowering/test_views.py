@@ -66,19 +66,36 @@ def test_the_last_channels_may_leave_lanes_idle():
     assert p.offset_in("b", "a") == PLANE
 
 
-@pytest.mark.parametrize(("batch", "begin", "size"), [(1, 4, 8), (1, 0, 4), (2, 8, 8)])
-def test_channels_inside_blocks_or_of_several_images_are_copied(batch, begin, size):
-    p = Planned(
-        convolved(
-            24,
-            f"""
-        %b = slice(%a) starts=(0, {begin}, 0, 0) sizes=({batch}, {size}, 4, 4) steps=(1, 1, 1, 1)
+def part(begin, size, batch=1, first=0, images=None):
+    count = images or batch
+    return convolved(
+        24,
+        f"""
+        %b = slice(%a) starts=({first}, {begin}, 0, 0) sizes=({count}, {size}, 4, 4) steps=(1, 1, 1, 1)
         %c = map(%b) {{ exp($0) }}
         return %c""",
-            batch,
-        )
+        batch,
     )
-    assert apart(p, "a", "b")
+
+
+@pytest.mark.parametrize(("batch", "begin", "size"), [(1, 4, 8), (1, 0, 4), (2, 4, 8), ("n", 0, 4)])
+def test_channels_inside_blocks_are_copied(batch, begin, size):
+    assert apart(Planned(part(begin, size, batch)), "a", "b")
+
+
+@pytest.mark.parametrize("batch", [2, "n"])
+def test_whole_blocks_of_several_images_are_part_of_them(batch):
+    p = Planned(part(8, 16, batch))
+    assert p.offset_in("b", "a") == PLANE
+    a, b = (p.values[name].tensor for name in "ab")
+    assert (a.layout.pitch, b.layout.pitch) == (0, 3)
+    assert b.batch_stride == a.batch_stride == a.image_bytes == 3 * PLANE
+    assert "Slice" not in p.kernels()
+
+
+def test_images_and_channels_may_be_cut_at_once():
+    p = Planned(part(16, 8, 5, first=2, images=3))
+    assert p.offset_in("b", "a") == (2 * 3 + 2) * PLANE
 
 
 def test_a_part_has_the_halo_of_its_operand():
@@ -209,6 +226,64 @@ def test_a_join_of_blocked_images_is_blocked():
     assert "Concat" not in p.kernels()
 
 
+IN_PARTS = f"""
+    %v2 = constant float32[16, 24, 1, 1] splat 0.5
+    %v3 = constant float32[8, 40, 1, 1] splat 0.5
+    %b = map(%a) {{ exp($0) }}
+    %c = conv(%b, %v2) {POINTWISE}
+    %d = concat(%c, %b) axis=1
+    %e = conv(%d, %v3) {POINTWISE}
+    %f = concat(%e, %d) axis=1
+    %g = map(%f) {{ exp($0) }}
+    return %g"""
+
+
+@pytest.mark.parametrize("batch", [1, 3, "n"])
+def test_a_join_of_several_blocked_images_is_one_too(batch):
+    p = Planned(convolved(24, IN_PARTS, batch))
+    assert [p.offset_in(part, "f") // PLANE for part in "edcb"] == [0, 1, 1, 3]
+    pitches = [p.values[name].tensor.layout.pitch for name in "fedcb"]
+    assert pitches == ([0] * 5 if batch == 1 else [0, 6, 6, 6, 6])
+    assert p.kernels() == ["Conv", "Map", "Conv", "Conv", "Reorder", "Map"]
+
+
+def test_of_what_is_joined_twice_one_is_a_copy():
+    p = Planned(
+        convolved(
+            24,
+            f"""
+        %v2 = constant float32[8, 24, 1, 1] splat 0.5
+        %v3 = constant float32[8, 40, 1, 1] splat 0.5
+        %b = conv(%a, %v2) {POINTWISE}
+        %c = concat(%b, %a, %b) axis=1
+        %d = conv(%c, %v3) {POINTWISE}
+        return %d""",
+            2,
+        )
+    )
+    assert [p.offset_in(part, "c") // PLANE for part in "ba"] == [0, 1]
+    assert p.kernels() == ["Conv", "Conv", "Reorder", "Conv", "Reorder"]
+
+
+def test_parts_of_several_images_are_copied_into_a_join():
+    p = Planned(
+        convolved(
+            16,
+            f"""
+        %v3 = constant float32[8, 24, 1, 1] splat 0.5
+        %b = slice(%a) starts=(0, 0, 0, 0) sizes=(n, 8, 4, 4) steps=(1, 1, 1, 1)
+        %c = slice(%a) starts=(0, 8, 0, 0) sizes=(n, 8, 4, 4) steps=(1, 1, 1, 1)
+        %d = conv(%c, %v) {POINTWISE}
+        %e = concat(%c, %d, %b) axis=1
+        %f = conv(%e, %v3) {POINTWISE}
+        return %f""",
+            "n",
+        )
+    )
+    assert p.offset_in("d", "e") == PLANE
+    assert apart(p, "a", "e")
+
+
 def test_blocks_that_are_not_full_are_copied():
     p = Planned(
         convolved(
@@ -286,13 +361,15 @@ def test_sizes_that_only_the_run_compares_are_copied():
 
 
 @pytest.mark.slow
-def test_joined_and_parted_images_agree_in_any_memory(tmp_path):
+@pytest.mark.parametrize("batch", ["1", "n"])
+def test_joined_and_parted_images_agree_in_any_memory(batch, tmp_path):
     w = Weights(3)
     for name, shape in {"stem": (32, 3, 3, 3), "narrow": (16, 16, 3, 3), "mix": (32, 64, 1, 1)}.items():
         w.add(name, *shape)
     model = parsed(
         """
-        images (float[1, 3, height, width] image) => (float[1, c, h2, w2] whole, float[1, d] mean) {
+        images (float[BATCH, 3, height, width] image)
+            => (float[BATCH, c, h2, w2] whole, float[BATCH, d] mean) {
             a = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (image, stem)
             b, c = Split <axis = 1, num_outputs = 2> (a)
             d = Conv <pads = [1, 1, 1, 1]> (c, narrow)
@@ -305,11 +382,12 @@ def test_joined_and_parted_images_agree_in_any_memory(tmp_path):
             mean = Flatten (j)
             k = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]> (h)
             whole = Concat <axis = 1> (k, k)
-        }""",
+        }""".replace("BATCH", batch),
         w,
     )
-    sizes = ((16, 16), (7, 23), (1, 1), (40, 9))
-    agrees_in_any_memory(model, tmp_path, [{"image": floats(1, 3, *size)} for size in sizes])
+    counts, sizes = ((1,) if batch == "1" else (1, 3, 0)), ((16, 16), (7, 23), (1, 1), (40, 9))
+    runs = [{"image": floats(count, 3, *size)} for count in counts for size in sizes]
+    agrees_in_any_memory(model, tmp_path, runs)
 
 
 @pytest.mark.slow
