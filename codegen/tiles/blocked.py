@@ -9,9 +9,9 @@ Dimensions, which become literals or argument words of the kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from itertools import product
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
@@ -233,19 +233,7 @@ class Wrapped(Recut):
 
 def wrapped(image: Image) -> Wrapped:
     """An image as one row of pixels, border or not."""
-    width = image.height * image.width
-    return Wrapped(
-        image.batch,
-        image.channels,
-        1,
-        width,
-        image.block,
-        image.dtype,
-        image.halo,
-        image.fill,
-        image.pitch,
-        whole=image,
-    )
+    return Wrapped(**_with_size(image, 1, image.height * image.width), whole=image)
 
 
 def lattice(image: Image, first: tuple[int, int], apart: tuple[int, int]) -> Lattice:
@@ -254,20 +242,13 @@ def lattice(image: Image, first: tuple[int, int], apart: tuple[int, int]) -> Lat
         dims.ceil_divide(size - start, step)
         for size, start, step in zip((image.height, image.width), first, apart)
     )
-    return Lattice(
-        image.batch,
-        image.channels,
-        height,
-        width,
-        image.block,
-        image.dtype,
-        image.halo,
-        image.fill,
-        image.pitch,
-        first,
-        apart,
-        whole=image,
-    )
+    return Lattice(**_with_size(image, height, width), first=first, apart=apart, whole=image)
+
+
+def _with_size(image: Image, height: Dimension, width: Dimension) -> dict[str, Any]:
+    """What makes an image of that size that is stored like another."""
+    same = {field.name: getattr(image, field.name) for field in fields(Image)}
+    return {**same, "height": height, "width": width}
 
 
 def displaced(f: KernelFunction, pointer: str, terms: Sequence[tuple[str | int, Dimension]]) -> str:
@@ -286,9 +267,8 @@ def image_of(type_: TensorType) -> Image:
     halo = plane_axes(layout.halo or (0,) * len(spatial), 0)
     height, width = plane_axes(spatial, 1)
     channels = dims.number(type_.shape[1])
-    return Image(
-        type_.shape[0], channels, height, width, layout.block, type_.dtype, halo, layout.fill, layout.pitch
-    )
+    stored = layout.block, type_.dtype, halo, layout.fill, layout.pitch
+    return Image(type_.shape[0], channels, height, width, *stored)
 
 
 def without_halo(block: int, rank: int) -> Layout:
