@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from math import prod
 
@@ -84,6 +85,7 @@ def of_numbers(dtype: str, sides: tuple[int, int], window: tuple[int, int]) -> A
     return Arithmetic((rows, columns), dtype, dtype)
 
 
+@cache
 def of_bytes(dtype: str, zero: int, sides: tuple[int, int], window: tuple[int, int]) -> Arithmetic | None:
     """The same of data of bytes and weights of int8, where 16 bits hold what they become."""
     greatest = dtypes.integer_range("int16")[1]

@@ -55,7 +55,7 @@ def machine(target, level=2, reloc="pic", codemodel="small", jit=False):
 optimised_of = 8  # benchmarks set it to 1
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=512)
 def compiled(text, target):
     """An engine with a kernel's text. Of `optimised_of` texts LLVM optimises one: that takes up to
     four times as long, and the others mean the same. Tests of whole models, for every target, have all of it
