@@ -16,12 +16,15 @@ from ..ir.regions import everywhere
 
 Parts = tuple[Value, ...]
 
+LONGEST = 128  # parts of a join that others are searched for, so that long ones take no time square in length
+
 
 @everywhere
 def nest_joins(graph: Graph) -> Graph:
     """graph with joins of joins, where several join the same."""
     rewriter = Rewriter(graph)
-    known: dict[tuple[int, Value], list[tuple[Parts, Value]]] = defaultdict(list)  # by axis and first operand
+    known: dict[tuple[int, Parts], Value] = {}  # by axis and operands
+    lengths: dict[tuple[int, Value], set[int]] = defaultdict(set)  # of those that begin with an operand
     for node in graph.nodes:
         if not isinstance(node.op, Concat):
             rewriter.copy(node)
@@ -30,11 +33,12 @@ def nest_joins(graph: Graph) -> Graph:
         operands: list[Value] = []
         at = 0
         while at < len(parts):
-            found = [(p, v) for p, v in known[axis, parts[at]] if parts[at : at + len(p)] == p != parts]
-            same, value = max(found, key=lambda pair: len(pair[0]), default=((parts[at],), parts[at]))
-            operands.append(value)
-            at += len(same)
+            runs = (parts[at : at + n] for n in sorted(lengths[axis, parts[at]], reverse=True))
+            run = next((run for run in runs if run != parts and (axis, run) in known), parts[at : at + 1])
+            operands.append(known.get((axis, run), run[0]))
+            at += len(run)
         joined = rewriter.copy(node, operands).outputs[0]
-        if len(parts) > 1:
-            known[axis, parts[0]].append((parts, joined))
+        if 1 < len(parts) <= LONGEST:
+            known[axis, parts] = joined
+            lengths[axis, parts[0]].add(len(parts))
     return rewriter.finish()

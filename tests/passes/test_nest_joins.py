@@ -3,7 +3,7 @@
 import pytest
 from support.pass_text import agrees, becomes, stays
 
-from onnxc.passes.nest_joins import nest_joins
+from onnxc.passes.nest_joins import LONGEST, nest_joins
 
 INPUTS = "%w: float32[2, 3], %x: float32[2, n], %y: float32[2, 4], %z: float32[2, 1]"
 
@@ -36,6 +36,12 @@ def test_what_is_joined_already_is_joined_as_a_whole(before, after):
 @pytest.mark.parametrize("joined", [["%w, %x", "%x, %w, %y"], ["%w, %x", "%w, %y, %x"], ["%w, %x", "%w, %x"]])
 def test_other_joins_stay(joined):
     stays(nest_joins, joins(*joined))
+
+
+def test_what_very_many_make_is_not_looked_for():
+    many = ", ".join(["%w, %x"] * (LONGEST // 2))
+    becomes(nest_joins, joins(many, f"{many}, %y"), joins(many, "%0, %y"))
+    stays(nest_joins, joins(f"{many}, %y", f"{many}, %y, %z"))
 
 
 def test_joins_along_another_axis_stay():
