@@ -5,8 +5,8 @@ far, and the least estimated time wins, that of reorders included: those that th
 another reader did, and those that the readers of its result ask for, which the second time are known. A view
 or join takes no time.
 A blocked value then gets the widest halo that any of its consumers reads, which may suit other tilings of its
-kernel better, and Reorder nodes are put where a consumer wants another layout than the producer gives, or a
-join another place.
+kernel better, what lies in the images of a join or is a part of images learns how far these are apart, and
+Reorder nodes are put where a consumer wants another layout than the producer gives, or a join another place.
 """
 
 from __future__ import annotations
@@ -316,25 +316,19 @@ class _Selection:
                     if seen_as:  # with the border that both have
                         layout = _seen(_seen(layout, value, node.inputs[0]), node.inputs[0], value)
                 outputs.append(_stored(value, layout))
-            wanted, exact = _wanted(node), seen_as
-            if seen_as:
-                wanted = (there(node.inputs[0], _seen(_layout(outputs[0]), outputs[0], node.inputs[0])),)
-            elif (
-                node.choice is None
-                and isinstance(node.op, (Slice, Concat))
-                and _layout(outputs[0]) is not None
-            ):
-                exact = True  # what is seen may have less
-                if isinstance(node.op, Concat):
-                    wanted = (part_layout(outputs[0].tensor, (node.op.axis,)),) * len(node.inputs)
-                else:
-                    wanted = (there(node.inputs[0], _layout(outputs[0])),)
+            wanted = _wanted(replace(node, outputs=tuple(outputs)))
+            views = node.choice is None and isinstance(node.op, (Reshape, Slice))
+            exact = (views or _is_join(node)) and _layout(
+                outputs[0]
+            ) is not None  # what is seen may have less
+            if views:
+                wanted = (there(node.inputs[0], wanted[0]),)
             inputs = tuple(
                 as_wanted(v, w, k in packed and v.constant is not None, exact)
                 for k, (v, w) in enumerate(zip(node.inputs, wanted))
             )
-            if exact and not _is_join(node):
-                outputs = [_stored(outputs[0], _made(Node(node.op, inputs, node.outputs)))]
+            if views and exact:
+                outputs = [_stored(outputs[0], _made(Node(node.op, inputs, tuple(outputs))))]
             if _is_join(node):
                 inputs = self._joined(Node(node.op, inputs, tuple(outputs)), placed, nodes)
             choice = node.choice
@@ -429,12 +423,15 @@ def _stored(value: Value, layout: Layout | None) -> Value:
 
 
 def _wanted(node: Node) -> tuple[Layout | None, ...]:
-    """The layouts in which a node reads its operands: a view's or join's are those of its result."""
+    """The layouts in which a node reads its operands: a view's are those of its result, a join's those of its
+    parts."""
     if node.choice is not None:
         return node.choice.inputs or (None,) * len(node.inputs)
     if _is_seen(node):
         return (_seen(_layout(node.outputs[0]), node.outputs[0], node.inputs[0]),)
-    viewed = isinstance(node.op, (Reshape, Slice, Concat))
+    if isinstance(node.op, Concat):
+        return (part_layout(node.outputs[0].tensor, (node.op.axis,)),) * len(node.inputs)
+    viewed = isinstance(node.op, (Reshape, Slice))
     return (_layout(node.outputs[0]) if viewed else None,) * len(node.inputs)
 
 

@@ -34,7 +34,7 @@ class Layout:
     `block`: axis 1 of [N, C, spatial...] is stored as [N, C/block, spatial + 2*halo..., block]; lanes beyond
     C hold zero. It is a fact of the target (`Target.block`), the same for every element type, so that one
     loop walks images of different types; but what matrix registers multiply may be stored in blocks of a step
-    of k. 0: no blocks.
+    of k.
     `halo`: a border around each spatial axis, so that a convolution reads its padding from memory. All its
     lanes hold `fill`: 0, or the zero point of a quantised image.
     `pitch`: how many blocks of channels lie from one image of a batch to the next, where these are parts of

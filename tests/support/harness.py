@@ -142,11 +142,10 @@ def from_storage(memory, type_, env):
     """(the logical array, whether the halo holds its fill, padding lanes hold zeros and what is between
     images that are parts of others is as it was)"""
     storage = [dims.evaluate(d, env) for d in type_.storage]
+    memory = memory[: number_of_bytes(type_, env)]
     if type_.layout is None:
-        return memory[: number_of_bytes(type_, env)].view(dtypes.numpy_dtype(type_.dtype)).reshape(
-            storage
-        ), True
-    apart = memory[: number_of_bytes(type_, env)].reshape(storage[0], dims.evaluate(type_.batch_stride, env))
+        return memory.view(dtypes.numpy_dtype(type_.dtype)).reshape(storage), True
+    apart = memory.reshape(storage[0], dims.evaluate(type_.batch_stride, env))
     own = int(np.prod(storage[1:])) * dtypes.itemsize(type_.dtype)
     untouched = bool(np.all(apart[:, own:] == 0xFF))
     whole = apart[:, :own].copy().view(dtypes.numpy_dtype(type_.dtype)).reshape(storage)
