@@ -208,13 +208,16 @@ class _Child:
         self.process.join()
 
 
+_idle: list[_Child] = []  # what one has imported and emitted serves the next call too
+
+
 def run_suite(names: list[str], jobs: int, report=lambda name, outcome: None) -> dict[str, str]:
     """The outcome of each case: empty where it passes, else the reason."""
     outcomes: dict[str, str] = {}
     waiting = list(reversed(names))
     for kind in {name.partition("/")[0] for name in names}:
         cases_of(kind)
-    children = [_Child() for _ in range(min(jobs, len(names)))]
+    children = [_idle.pop() if _idle else _Child() for _ in range(min(jobs, len(names)))]
     busy: dict[int, str] = {}
     for k, child in enumerate(children):
         busy[k] = waiting.pop()
@@ -239,8 +242,7 @@ def run_suite(names: list[str], jobs: int, report=lambda name, outcome: None) ->
             if waiting:
                 busy[k] = waiting.pop()
                 children[k].connection.send(busy[k])
-    for child in children:
-        child.stop()
+    _idle.extend(children)
     return outcomes
 
 
