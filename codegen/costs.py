@@ -201,6 +201,11 @@ def total(estimates: Iterable[Estimate]) -> Estimate:
     return sum(estimates, Estimate())
 
 
+def once(estimate: Estimate) -> Estimate:
+    """What is done once in a run, whatever the sizes are that it brings."""
+    return replace(estimate, fixed=estimate.total)
+
+
 def compute(target: Target, instructions: float) -> Estimate:
     """Instructions on whole vectors that do not wait for each other."""
     return Estimate(compute=instructions / target.facts.instructions)

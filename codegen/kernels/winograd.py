@@ -348,7 +348,7 @@ def estimate(node: Node[Conv], target: Target, arithmetic: Arithmetic, tiling: T
         each += costs.paced(target, costs.WINOGRAD * transformed)
         made = costs.paced(target, costs.WINOGRAD * weights * parts * channels * panels * vectors)
         made += costs.again(target, transformed_weights, u)  # U is written
-        found = costs.stored(target, stored) + made * times
+        found = costs.stored(target, stored) + (costs.once(made) if tiling.kept else made * times)
     else:
         each += costs.loads(target, costs.WINOGRAD_BYTES * transformed)
         found = costs.stored(target, transformed_weights, transformed_weights / stored)

@@ -172,7 +172,7 @@ class _Selection:
 
     def _with_fixed(self, node: Node, choice: Choice) -> Estimate:
         """What a choice is estimated to take, of which so much is fixed as its kernel takes for such a node
-        where every size that only the run knows is 1."""
+        where every size that only the run knows is 1; if it offers nothing for that, as it says itself."""
         tensors = [v.tensor for v in (*node.inputs, *node.outputs) if isinstance(v.type, TensorType)]
         if all(dims.is_static(tensor.shape) for tensor in tensors):
             return choice.cost
@@ -183,7 +183,7 @@ class _Selection:
             with dims.of_ones():
                 offered = choices_of(choice.kernel, replace(node, inputs=stored), self.target)
             times = [other.time for other in offered if (other.inputs, other.output) == layouts]
-            self.least[key] = min(times, default=0.0)
+            self.least[key] = min(times, default=choice.cost.fixed)
         return replace(choice.cost, fixed=min(self.least[key], choice.time))
 
     def _scaling(self, node: Node, choices: list[Choice]) -> list[Choice]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, ClassVar, TypeVar
 
 from ...ir import dims, dtypes
@@ -409,10 +409,18 @@ def tile_shape(
         return 1, tuple(sorted(widths, reverse=True))
     if width == 0 or height == 0:
         return 1, (1,)
+    return _quickest_shape(target, height if isinstance(height, int) else None, width, most, vectors, depth)
+
+
+@lru_cache(maxsize=4096)
+def _quickest_shape(
+    target: Target, height: int | None, width: int, most: int, vectors: int, depth: int
+) -> tuple[int, tuple[int, ...]]:
+    """The shape of tiles of at most so many pixels, as `tile_shape` has it, for lines of this width."""
 
     def time(shape: tuple[int, tuple[int, ...]]) -> float:
         rows, (columns, *narrower) = shape
-        lines = height // rows if isinstance(height, int) else 1
+        lines = 1 if height is None else height // rows
         counts = [
             (columns, width // columns if narrower else -(-width // columns)),
             *((n, 1) for n in narrower),
@@ -423,7 +431,7 @@ def tile_shape(
     def tile_time(pixels: int) -> float:
         return tile_estimate(target, depth, pixels, vectors).total
 
-    heights = [r for r in range(1, most + 1) if r == 1 or (isinstance(height, int) and height % r == 0)]
+    heights = [r for r in range(1, most + 1) if r == 1 or (height is not None and height % r == 0)]
     shapes: list[tuple[int, tuple[int, ...]]] = []
     for rows, columns in ((r, c) for r in heights for c in range(1, min(width, most // r) + 1)):
         shapes.append((rows, (columns,)))

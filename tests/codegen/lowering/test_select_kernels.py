@@ -67,6 +67,20 @@ def test_what_computes_has_a_kernel_and_what_is_a_view_has_none():
     assert [name is not None for name in kernels(found)] == [False, True, False, False, False]
 
 
+def test_weights_take_their_time_also_where_the_kernel_does_nothing_for_images_of_one_pixel():
+    found = selected(
+        """graph g(%x: float32[n, 128, 1, w]) {
+            %k = constant float32[64, 128, 1, 3] #k
+            %0 = conv(%x, %k) strides=(1, 1) pads=(0, 1, 0, 1) dilations=(1, 1)
+            return %0
+        }""",
+        weights={"k": np.ones((64, 128, 1, 3), np.float32)},
+    )
+    (convolution,) = (node for node in found.nodes if ops_of(node) == "Conv")
+    fixed = convolution.choice.cost.fixed
+    assert convolution.choice.name == "winograd" and 1000 < fixed < convolution.choice.time / 2
+
+
 def test_convolutions_hand_on_blocks_and_the_result_is_dense():
     found = selected(CONVOLUTIONS)
     assert layouts(found)[-1] == "dense"
