@@ -110,6 +110,7 @@ class Statement(str):
         return self.encode()
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_or_hangs_is_a_fault_and_the_next_piece_is_tried_in_a_new_one():
     with Bench(seconds=5, attempt=exec) as bench:
         assert bench.fault(Statement("import os; os.kill(os.getpid(), 11)"), {}) == Fault("crashes")

@@ -381,6 +381,7 @@ def test_split_into_uneven_parts_leaves_the_last_smaller():
     assert [len(p) for p in parts] == [3, 3, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [0, 2500])
 def test_an_open_axis_is_split_into_any_number_of_parts(length):
     x, size = floats(length), -(-length // 1000)
