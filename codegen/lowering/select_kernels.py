@@ -318,9 +318,8 @@ class _Selection:
                 outputs.append(_stored(value, layout))
             wanted = _wanted(replace(node, outputs=tuple(outputs)))
             views = node.choice is None and isinstance(node.op, (Reshape, Slice))
-            exact = (views or _is_join(node)) and _layout(
-                outputs[0]
-            ) is not None  # what is seen may have less
+            shares = views or _is_join(node)
+            exact = shares and _layout(outputs[0]) is not None  # what is seen may have less
             if views:
                 wanted = (there(node.inputs[0], wanted[0]),)
             inputs = tuple(
