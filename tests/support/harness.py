@@ -52,7 +52,7 @@ def machine(target, level=2, reloc="pic", codemodel="small", jit=False):
     )
 
 
-optimised_of = 16  # benchmarks set it to 1
+optimised_of = 8  # benchmarks set it to 1
 
 
 @lru_cache(maxsize=512)
