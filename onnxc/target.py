@@ -429,7 +429,11 @@ SCALE_EXPONENT = "llvm.x86.avx512.mask.scalef"
 #: LLVM's intrinsic behind `Ability.PERMUTE`: (vector, places, vector), places counted through both vectors.
 PERMUTE = {"float32": "llvm.x86.avx512.vpermi2var.ps.512", "float64": "llvm.x86.avx512.vpermi2var.pd.512"}
 #: The same of one vector, which takes no copy of it: (vector, places).
-PERMUTE_ONE = {"float32": "llvm.x86.avx512.permvar.sf.512", "float64": "llvm.x86.avx512.permvar.df.512"}
+PERMUTE_ONE = {
+    "float32": "llvm.x86.avx512.permvar.sf.512",
+    "float64": "llvm.x86.avx512.permvar.df.512",
+    "uint16": "llvm.x86.avx512.permvar.hi.512",
+}
 
 #: Families by LLVM's name of a processor: its level and what that lacks.
 _FAMILIES = {

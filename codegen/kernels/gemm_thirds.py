@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
+from functools import partial
 
 from ...ir import dims
 from ...ir.graph import Constant, Node
@@ -29,7 +30,7 @@ from ..tiles import matrix, stored_panel, thirds
 from ..tiles import microkernel as mk
 from ..tiles.contraction import A, B, Product, product_of
 from ..tiles.epilogue import Epilogue, Place
-from ..tiles.matrix import MatrixTile
+from ..tiles.matrix import MatrixTile, Writer
 from ..tiles.panel import Ahead, Panel
 from ..tiles.stored_panel import Form, stored_form, stored_operand
 from ..tiles.thirds import Parts
@@ -291,38 +292,70 @@ class _Thirds(Matrices):
             f.statement("ret void")
 
     def emit_codes_tile(self, text: Text, name: str, tile: MatrixTile) -> None:
-        """The same over codes: sums of some steps, in %near, are added to %sums by the scales in %panel."""
-        form, together = offered(self.tiling.form, self.node), self.tiling.codes
+        """The same over codes: sums of some steps, in %near, are added to %sums by the scales in %panel while
+        the next steps are multiplied. Rows behind %rows are zeros."""
+        together = self.tiling.codes
         pointers = ["%a", "%parts", "%sums", "%panel", "%near"]
         parameters = [*(f"ptr {x}" for x in pointers), "i64 %first", "i64 %steps", "i64 %rows", "ptr %ahead"]
-        below, width = self.unit.rows, tile.vectors * self.tiling.lanes
         with text.function(f"{name}.{tile.high}", parameters, attributes="nounwind noinline") as f:
-            v = Vectors(f, "float32", self.tiling.lanes)
-            with f.when(f.compare("eq", "%first", 0, "i64")), f.loop(0, f.mul("%rows", tile.vectors)) as loop:
-                f.store(v.type, "zeroinitializer", f.offset("%sums", f.mul(loop.index, 4 * v.lanes)), 64)
-            share = self.bytes_ahead(tile.vectors)
-            with f.loop(0, "%steps", together) as steps:
-                matrix.clear(f, tile)
-                forward = f.offset("%a", f.mul(steps.index, self.step_bytes))
-                rows = [f.offset(forward, i * below * self.row_bytes) for i in range(tile.high)]
-                parts = f.offset("%parts", f.mul(steps.index, self.tiling.parts.beside * tile.panel_step))
-                ahead = Ahead(f.offset("%ahead", f.mul(steps.index, share)), share) if self.fetched else None
-                count = self.scaled_steps(f, steps.index)
-                thirds.multiply_add(f, self.tiling.parts, tile, rows, self.row_bytes, parts, count, ahead)
-                places = [f.offset("%near", i * below * tile.line) for i in range(tile.high)]
-                matrix.store(f, tile, places, tile.line)
-                block = f.divide(f.mul(f.add("%first", steps.index), self.unit.depth), form.block)[0]
-                scales = f.offset("%panel", f.mul(block, form.block_bytes(width)))
-                by = [f.load(v.type, f.offset(scales, 4 * j * v.lanes)) for j in range(tile.vectors)]
-                with f.loop(0, "%rows") as row:
-                    line = f.mul(row.index, tile.line)
-                    for j, scale in enumerate(by):
-                        here, there = (
-                            f.offset(f.offset(p, line), 4 * j * v.lanes) for p in ("%near", "%sums")
-                        )
-                        added = v.fma(f.load(v.type, here, 64), scale, f.load(v.type, there, 64))
-                        f.store(v.type, added, there, 64)
+            v, most = Vectors(f, "float32", self.tiling.lanes), tile.high * self.unit.rows
+            with f.when(f.compare("eq", "%first", 0, "i64")):
+                self.clear_rows(f, tile, ["%sums"], 0, "%rows")
+            self.clear_rows(f, tile, ["%sums", "%near"], "%rows", most)
+            scales = self.sum_codes(f, tile, 0)
+            with f.loop(together, "%steps", together, [(v.type, x) for x in scales]) as loop:
+                loop.carry(*self.sum_codes(f, tile, loop.index, self.scaled(f, tile, loop.carried)))
+            for add in self.scaled(f, tile, loop.results):
+                add()
             f.statement("ret void")
+
+    def clear_rows(
+        self, f: Function, tile: MatrixTile, places: Sequence[str], first: str | int, last: str | int
+    ) -> None:
+        """Zeros in rows of sums."""
+        v = Vectors(f, "float32", self.tiling.lanes)
+        with f.loop(f.mul(first, tile.vectors), f.mul(last, tile.vectors)) as loop:
+            for place in places:
+                f.store(v.type, "zeroinitializer", f.offset(place, f.mul(loop.index, 4 * v.lanes)), 64)
+
+    def sum_codes(
+        self, f: Function, tile: MatrixTile, index: str | int, others: Sequence[Writer] = ()
+    ) -> list[str]:
+        """The sums of the steps that are scaled together, from one of a run on, to %near; their scales.
+        `others` write what is done meanwhile."""
+        form, parts, below = offered(self.tiling.form, self.node), self.tiling.parts, self.unit.rows
+        matrix.clear(f, tile)
+        forward = f.offset("%a", f.mul(index, self.step_bytes))
+        rows = [f.offset(forward, i * below * self.row_bytes) for i in range(tile.high)]
+        panel = f.offset("%parts", f.mul(index, parts.beside * tile.panel_step))
+        share = self.bytes_ahead(tile.vectors)
+        ahead = Ahead(f.offset("%ahead", f.mul(index, share)), share) if self.fetched else None
+        if ahead is not None:
+            ahead.fetch(f)
+        thirds.add_step(f, parts, tile, rows, self.row_bytes, panel, others)
+        if self.tiling.codes > 1:
+            rows = [f.offset(p, parts.count * matrix.STEP_BYTES) for p in rows]
+            panel = f.offset(panel, parts.beside * tile.panel_step)
+            ahead = ahead and ahead.after(f, 1)
+            rest = f.sub(self.scaled_steps(f, index), 1)
+            thirds.multiply_add(f, parts, tile, rows, self.row_bytes, panel, rest, ahead)
+        matrix.store(f, tile, [f.offset("%near", i * below * tile.line) for i in range(tile.high)], tile.line)
+        block = f.divide(f.mul(f.add("%first", index), self.unit.depth), form.block)[0]
+        scales = f.offset("%panel", f.mul(block, form.block_bytes(tile.columns)))
+        v = Vectors(f, "float32", self.tiling.lanes)
+        return [f.load(v.type, f.offset(scales, 4 * j * v.lanes)) for j in range(tile.vectors)]
+
+    def scaled(self, f: Function, tile: MatrixTile, scales: Sequence[str]) -> list[Writer]:
+        """What adds a vector of %near, scaled, to its place in %sums, for each of all rows."""
+        v = Vectors(f, "float32", self.tiling.lanes)
+
+        def add(at: int, scale: str) -> None:
+            near, there = (f.offset(place, at) for place in ("%near", "%sums"))
+            added = v.fma(f.load(v.type, near, 64), scale, f.load(v.type, there, 64))
+            f.store(v.type, added, there, 64)
+
+        places = range(0, tile.high * self.unit.rows * tile.line, 4 * v.lanes)
+        return [partial(add, at, scales[k % tile.vectors]) for k, at in enumerate(places)]
 
     def ending(self) -> list[str]:
         """The parameters of the function that ends a tile; %panel is in float32."""
@@ -440,7 +473,7 @@ class _Thirds(Matrices):
                 f"<{lanes} x float>", "zeroinitializer", f.offset(panel, f.mul(loop.index, 4 * lanes)), 64
             )
 
-    def scaled_steps(self, f: Function, index: str) -> str:
+    def scaled_steps(self, f: Function, index: str | int) -> str:
         """The steps of a run that are scaled together, from one on: the last block may be shorter."""
         return f.minimum(f.sub("%steps", index), self.tiling.codes)
 

@@ -10,7 +10,7 @@ any height. Operands are whole steps long: who packs them puts zeros behind.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...records import dataclass
@@ -25,6 +25,9 @@ _LHS, _RHS = HIGH * WIDE, HIGH * WIDE + HIGH  # the numbers of the operands' reg
 #: What the processor is told of its registers: 16 bytes, the first one the number of this form, then the
 #: bytes of a row of each, in 2 bytes, then the rows of each, in one.
 _SIZES_BYTES, _ROW_BYTES, _ROWS = 64, 16, 48
+
+
+Writer = Callable[[], None]  # of some instructions
 
 
 @dataclass(frozen=True)
@@ -160,12 +163,20 @@ def load_rows(f: Function, lhs: Sequence[str], row: int | str) -> None:
         _load(f, _LHS + i, pointer, row)
 
 
-def add_products(f: Function, tile: MatrixTile) -> None:
-    """Adds the products of what was loaded to the sums."""
+def add_products(f: Function, tile: MatrixTile, others: Sequence[Writer] = ()) -> None:
+    """Adds the products of what was loaded to the sums. `others` write what vectors do meanwhile, a share of
+    it behind every product."""
     product = f.text.declare(tile.unit.intrinsic, "void", ["i8"] * 3)
-    for i in range(tile.high):
-        for j in range(tile.vectors):
-            f.run(product, f"i8 {i * WIDE + j}", f"i8 {_LHS + i}", f"i8 {_RHS + j}")
+    places = [(i, j) for i in range(tile.high) for j in range(tile.vectors)]
+    for (i, j), share in zip(places, shares(others, len(places))):
+        f.run(product, f"i8 {i * WIDE + j}", f"i8 {_LHS + i}", f"i8 {_RHS + j}")
+        for write in share:
+            write()
+
+
+def shares(others: Sequence[Writer], count: int) -> list[Sequence[Writer]]:
+    """In so many parts, about equal."""
+    return [others[len(others) * k // count : len(others) * (k + 1) // count] for k in range(count)]
 
 
 def store(f: Function, tile: MatrixTile, pointers: Sequence[str], row: int | str) -> None:

@@ -151,7 +151,7 @@ def form_of(found: Stored, target: Target) -> Form | None:
         return Form(depth, block, bits, table=found.table) if bits <= 4 and has else None
     if (zero == zero.flat[0]).all():
         return Form(depth, block, bits, zero=float(zero.flat[0]))
-    whole = (zero == np.rint(zero)).all() and zero.min() >= 0 and zero.max() <= 255
+    whole = (zero == np.rint(zero)).all() and zero.min() >= 0 and zero.max() < 1 << bits
     return Form(depth, block, bits, zero=None, zeros="uint8" if whole else "float32")
 
 
@@ -319,7 +319,8 @@ class _Reader:
         if not self.form.bits:
             return [widened(self.f, x, self.form.half, "float32", self.lanes) for x in group]
         shift = 8 * (k % 4) + self.form.bits * (k // 4)
-        found = [self._looked_up(x, shift) or self._converted(x, shift) for x in group]
+        number = self._looked_up if self.looks_up else self._converted
+        found = [number(x, shift) for x in group]
         return [self.number.sub(x, z) for x, z in zip(found, zeros)] if zeros else found
 
     def _converted(self, word: str, shift: int) -> str:
@@ -333,16 +334,54 @@ class _Reader:
         found = self.number.sub(added, self.number.constant(ADDED + zero if exact else float(ADDED)))
         return found if exact else self.number.sub(found, self.number.constant(zero))
 
-    def _looked_up(self, word: str, shift: int) -> str | None:
+    @property
+    def looks_up(self) -> bool:
+        """Whether a register holds the numbers of all codes, of which an instruction picks one a lane."""
+        return 0 < self.form.bits <= 4 and self.lanes == 16 and Ability.PERMUTE in self.f.target.abilities
+
+    def _looked_up(self, word: str, shift: int) -> str:
         """By a permutation of the numbers of all codes, of which instructions read the four lowest bits."""
-        if self.form.bits > 4 or self.lanes != 16 or Ability.PERMUTE not in self.f.target.abilities:
-            return None
         codes = range(1 << self.form.bits)
         values = self.form.table or [code - (self.form.zero or 0.0) for code in codes]
         table = vector_constant("float", [literal(values[i % len(values)], "float32") for i in range(16)])
         words = Vectors(self.f, "uint32", self.lanes)
         place = words.shift_right(word, shift) if shift else word
         return self.number.permuted([table], place)
+
+    def pairs(self, word: str, zeros: Sequence[str]) -> list[str]:
+        """(code - zero) of a group, of one vector, as bfloat16s: two neighbours along k in a word."""
+        if self.looks_up:
+            return self._pairs_looked_up(word, zeros)
+        words = Vectors(self.f, "uint32", self.lanes)
+        bits = [self.number.bits(*self.numbers([word], k, zeros)) for k in range(self.form.group)]
+        return [
+            words.bit_or(words.shift_right(x, 16), words.bit_and(y, words.constant(0xFFFF0000)))
+            for x, y in zip(bits[::2], bits[1::2])
+        ]
+
+    def _pairs_looked_up(self, word: str, zeros: Sequence[str]) -> list[str]:
+        """By a permutation of the numbers of all codes, of which instructions read the five lowest bits. Each
+        half gets a byte of the word, with a code in each of its fields."""
+        f, bits = self.f, self.form.bits
+        words, halves = Vectors(f, "uint32", self.lanes), Vectors(f, "uint16", 2 * self.lanes)
+        numbers = [code % (1 << bits) - int(self.form.zero or 0) for code in range(32)]
+        if zeros:  # places are differences
+            numbers = [*range(16), *range(-16, 0)]
+            zero = f.cast("fptoui", zeros[0], words.type, self.number.type)
+            zero = f.cast("bitcast", words.bit_or(zero, words.shift_left(zero, 16)), halves.type, words.type)
+        table = vector_constant("i16", [int(np.float32(x).view(np.uint32)) >> 16 for x in numbers])
+        four = f.cast("bitcast", word, vector_type("i8", 4 * self.lanes), words.type)
+
+        def pair(row: int) -> str:
+            first, field = row % 4, row // 4
+            picks = [p for n in range(self.lanes) for p in (4 * n + first, None, 4 * n + first + 1, None)]
+            place: str = f.cast("bitcast", f.shuffle(four, "poison", picks), halves.type)
+            place = halves.shift_right(place, field * bits) if field else place
+            if zeros:
+                place = halves.sub(halves.bit_and(place, halves.constant((1 << bits) - 1)), zero)
+            return f.cast("bitcast", halves.permuted([table], place), words.type, halves.type)
+
+        return [pair(row) for row in range(0, self.form.group, 2)]
 
     def codes(self, word: str, field: int) -> str:
         """The codes of four neighbours along k in the bytes of every lane."""
@@ -411,12 +450,9 @@ def decode_pairs(
     with f.loop(0, f.divide(rows, form.group)[0]) as loop:
         loaded = reader.group(f.offset(base, f.mul(loop.index, group_bytes)), True)
         place = f.offset(out, f.mul(loop.index, form.group // 2 * line))
-        for k in range(0, form.group, 2):
-            low, high = (reader.numbers(loaded, k + n, zeros) for n in range(2))
-            for j, (x, y) in enumerate(zip(low, high)):
-                upper = words.bit_and(reader.number.bits(y), words.constant(0xFFFF0000))
-                both = words.bit_or(words.shift_right(reader.number.bits(x), 16), upper)
-                f.store(words.type, both, f.offset(place, k // 2 * line + 4 * j * lanes), LINE)
+        for j, word in enumerate(loaded):
+            for k, both in enumerate(reader.pairs(word, zeros[j : j + 1])):
+                f.store(words.type, both, f.offset(place, k * line + 4 * j * lanes), LINE)
 
 
 def _for_blocks(f: Function, form: Form, block: Callable[[int | str, int], None]) -> None:

@@ -28,7 +28,7 @@ from ..text.emitter import Function, vector_type
 from ..text.memory import load_first
 from ..text.vectors import Vectors
 from . import matrix
-from .matrix import MatrixTile
+from .matrix import MatrixTile, Writer
 from .panel import LINE, Ahead
 
 
@@ -142,13 +142,26 @@ def multiply_add(
             here = replace(ahead, pointer=loop.carried[0])
             here.fetch(f)
             moved = [here.after(f, 1).pointer]
-        loaded: tuple[int | None, int | None] = (None, None)
-        for part, other in parts.products:
-            if other != loaded[1]:
-                matrix.load_columns(f, tile, f.offset(b, other * tile.panel_step))
-            if part != loaded[0]:
-                matrix.load_rows(f, [f.offset(p, part * matrix.STEP_BYTES) for p in a], row)
-            matrix.add_products(f, tile)
-            loaded = part, other
+        add_step(f, parts, tile, a, row, b)
         forward = [f.offset(p, parts.count * matrix.STEP_BYTES) for p in a]
         loop.carry(*moved, *forward, f.offset(b, parts.beside * tile.panel_step))
+
+
+def add_step(
+    f: Function,
+    parts: Parts,
+    tile: MatrixTile,
+    lhs: Sequence[str],
+    row: int | str,
+    panel: str,
+    others: Sequence[Writer] = (),
+) -> None:
+    """Adds the products of one step; `others` write what vectors do meanwhile."""
+    loaded: tuple[int | None, int | None] = (None, None)
+    for (part, other), share in zip(parts.products, matrix.shares(others, len(parts.products))):
+        if other != loaded[1]:
+            matrix.load_columns(f, tile, f.offset(panel, other * tile.panel_step))
+        if part != loaded[0]:
+            matrix.load_rows(f, [f.offset(p, part * matrix.STEP_BYTES) for p in lhs], row)
+        matrix.add_products(f, tile, share)
+        loaded = part, other

@@ -28,6 +28,7 @@ def blocks_of(bits, n, k, block, zero, seed=0):
         body = (e.cast("int32") - (1 << (bits - 1))).cast("float32") * s
     else:
         points = rng.integers(0, 1 << bits, (n, count, 1)).astype(kind)
+        points = points.astype(np.uint8) + np.uint8(100) if zero == "beyond" else points
         points = points.astype(np.float32) + 0.25 if zero == "float" else points
         operands.append(Constant.of(points))
         z = expr.input_(2, operands[2].dtype)

@@ -202,7 +202,7 @@ def test_weights_that_stay_stored(bits, zero):
 @pytest.mark.parametrize("depth,block", [(96, 32), (160, 64), (384, 256), (768, 768)], ids=str)
 def test_codes_are_bfloat16s_whose_sums_are_scaled_block_by_block(bits, zero, depth, block):
     weights = blocks_of(bits, 52, depth, block, zero)
-    for rows in (33, 97):
+    for rows in (30, 33, 97):
         a = kinds(rows, depth, 13)[:, ::-1].copy()
         node = contract("mk,nk->mn", a.shape, weights)
         (choice,) = choices_of(gemm_thirds, node, TARGET)
@@ -234,11 +234,17 @@ def test_codes_beside_what_is_not_finite_and_rows_that_stand_for_float16():
             assert (np.abs(got - sums) <= bound(128) * magnitudes)[~special].all()
 
 
-@pytest.mark.parametrize("block,zero", [(16, "each"), (32, "float")])
-def test_blocks_that_are_no_steps_and_zero_points_between_codes_are_decoded(block, zero):
+@pytest.mark.parametrize("block,zero", [(16, "each"), (32, "float"), (32, "beyond")])
+def test_blocks_that_are_no_steps_and_zero_points_that_are_no_codes_are_decoded(block, zero):
     weights = blocks_of(4, 40, 128, block, zero)
-    (choice,) = choices_of(gemm_thirds, contract("mk,nk->mn", (40, 128), weights), TARGET)
+    a = np.random.default_rng(15).standard_normal((40, 128), np.float32)
+    node = contract("mk,nk->mn", a.shape, weights)
+    (choice,) = choices_of(gemm_thirds, node, TARGET)
     assert choice.tiling.parts is thirds.THIRDS and not choice.tiling.codes
+    got = run(node, a, weights.array)
+    if got is not None:
+        sums, magnitudes = exact("mk,nk->mn", a, weights.array)
+        assert (np.abs(got - sums) <= bound(128) * magnitudes).all()
 
 
 @pytest.mark.parametrize("stored", [False, True], ids=["float32", "stored"])
