@@ -12,6 +12,7 @@ added up again on vectors.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import field, replace
 from functools import partial
 
@@ -42,7 +43,9 @@ WAITING = 8  # panels of a part whose sums wait
 FEW = 80  # rows for which vectors are as fast, where the run tells how many there are
 FEW_STORED = 28  # the same where they read what is stored in few bits
 FEW_HALVES = 16  # the same where two parts are enough
+SHARES = 4  # tiles, at most, among which splitting a panel is divided
 LEAST_DEPTH = 64  # of a sum whose error a chain of multiply-adds may have too
+SPLITTING = ".splitting"  # behind the name of tiles that split a share of the next run's panel, too
 ROWS = -1  # among the places of operands: A's rows as they are
 
 
@@ -225,6 +228,18 @@ class _Thirds(Matrices):
         self.shared = bool(self.few) and tiling.form is None and mk.waits(target)  # by tiles of few rows
 
     @property
+    def splitters(self) -> int:
+        """Tiles among which splitting the next run of steps is divided."""
+        return 1 << min(SHARES, self.together).bit_length() - 1
+
+    @property
+    def splits(self) -> int:
+        """Pairs of neighbours along k of a step that each of them splits; 0 where that is done before."""
+        if self.tiling.codes or self.tiling.run >= self.tiling.steps:
+            return 0
+        return thirds.pairs(MatrixTile(self.unit, 1)) // self.splitters
+
+    @property
     def whole(self) -> int:
         """Steps of k, all together."""
         return dims.number(self.depth)
@@ -280,14 +295,28 @@ class _Thirds(Matrices):
         if self.tiling.codes:
             self.emit_codes_tile(text, name, tile)
             return
+        for splits in (False, True) if self.splits else (False,):
+            self.emit_parts_tile(text, f"{name}{SPLITTING * splits}.{lines}", tile, splits)
+
+    def emit_parts_tile(self, text: Text, name: str, tile: MatrixTile, splits: bool) -> None:
+        """The same over parts. splits: a share of every step of the next run's panel, of which `%most` is the
+        last, is split meanwhile."""
         parameters = ["ptr %a", "ptr %parts", "ptr %sums", "i64 %first", "i64 %steps", "ptr %ahead"]
-        with text.function(f"{name}.{lines}", parameters, attributes="nounwind noinline") as f:
-            below = self.unit.rows
-            sums = [f.offset("%sums", i * below * tile.line) for i in range(lines)]
+        parameters += ["ptr %panel", "ptr %to", "i64 %pair", "i64 %most"] if splits else []
+        parts, below, lanes = self.tiling.parts, self.unit.rows, self.tiling.lanes
+        with text.function(name, parameters, attributes="nounwind noinline") as f:
+
+            def share(index: str) -> Sequence[Writer]:
+                if not splits:
+                    return ()
+                step = f.minimum(index, "%most")
+                return thirds.splits(f, parts, tile, lanes, "%panel", "%to", step, "%pair", self.splits)
+
+            sums = [f.offset("%sums", i * below * tile.line) for i in range(tile.high)]
             matrix.clear_or_load(f, tile, f.compare("eq", "%first", 0, "i64"), sums, tile.line)
-            ahead = Ahead("%ahead", self.bytes_ahead(vectors)) if self.fetched else None
-            rows = [f.offset("%a", i * below * self.row_bytes) for i in range(lines)]
-            thirds.multiply_add(f, self.tiling.parts, tile, rows, self.row_bytes, "%parts", "%steps", ahead)
+            ahead = Ahead("%ahead", self.bytes_ahead(tile.vectors)) if self.fetched else None
+            rows = [f.offset("%a", i * below * self.row_bytes) for i in range(tile.high)]
+            thirds.multiply_add(f, parts, tile, rows, self.row_bytes, "%parts", "%steps", ahead, share)
             matrix.store(f, tile, sums, tile.line)
             f.statement("ret void")
 
@@ -415,7 +444,12 @@ class _Thirds(Matrices):
     @property
     def numbers_at(self) -> int:
         """Where the numbers of a panel that is decoded do, or sums of some steps of codes."""
-        return self.parts_at + self.tiling.run * self.tiling.parts.step_bytes(0, self.width)
+        return self.parts_at + (2 if self.splits else 1) * self.run_bytes
+
+    @property
+    def run_bytes(self) -> int:
+        """Of the parts of a run of steps of a panel."""
+        return self.tiling.run * self.tiling.parts.step_bytes(0, self.width)
 
     def product_step(self) -> Step:
         decoded = 4 * self.whole * self.width if self.tiling.form is not None else 0
@@ -430,8 +464,8 @@ class _Thirds(Matrices):
                 self.emit_tile(k, f"{ENTRY}.{name}.few", self.tile(height, vectors), columns)
             if self.few and not epilogues.in_registers(self.body):
                 self.emit_done(k, f"{ENTRY}.{name}.few", self.tile(1, vectors), columns)
+            parameters = ["ptr %panel", "ptr %parts", "i64 %first", "i64 %steps"]
             if self.tiling.codes:
-                parameters = ["ptr %panel", "ptr %parts", "i64 %first", "i64 %steps"]
                 with k.function(f"{ENTRY}.{name}.split", parameters) as f:
                     self.pairs(f, vectors)
                     f.statement("ret void")
@@ -440,9 +474,9 @@ class _Thirds(Matrices):
                 with k.function(f"{ENTRY}.{name}.decode", ["ptr %stored", "ptr %numbers"]) as f:
                     self.decode(f, vectors, "%numbers")
                     f.statement("ret void")
-            with k.function(f"{ENTRY}.{name}.split", ["ptr %panel", "ptr %parts", "i64 %steps"]) as f:
+            with k.function(f"{ENTRY}.{name}.split", parameters) as f:
                 tile, t = MatrixTile(self.unit, vectors), self.tiling
-                thirds.split_panel(f, t.parts, tile, t.lanes, "%steps", "%panel", "%parts")
+                thirds.split_panel(f, t.parts, tile, t.lanes, "%steps", "%panel", "%parts", "%first")
                 f.statement("ret void")
 
     def sums(
@@ -546,18 +580,20 @@ class _Thirds(Matrices):
         ranges = list(self.ranges(f, part))
         self.set_most_rows(f)
         for first, steps in self.blocks_of_depth:
-            self.emit_steps(f, places, part[0], group, ranges, first, steps)
+            self.emit_steps(f, places, part, group, ranges, first, steps)
 
     def emit_steps(
         self,
         f: KernelFunction,
         places: dict[int, str],
-        first_tile: str,
+        part: tuple[str, str],
         group: str,
         ranges: list[tuple[str, str, str, str]],
         first: int,
         steps: int,
     ) -> None:
+        """The runs of some steps; splitting a run's panel is divided among the tiles of the one before."""
+        t = self.tiling
         parts, numbers = (f.offset("%scratch", at) for at in (self.parts_at, self.numbers_at))
         several = len(self.blocks_of_depth) > 1
         down = self.step_of(self.product.m, A)
@@ -565,43 +601,57 @@ class _Thirds(Matrices):
         def panel(name: str, number: str, columns: str) -> None:
             stored = self.tile_places(f, places, "0", number)[B]
             wide = stored
-            if self.tiling.form is not None and not self.tiling.codes:
+            if t.form is not None and not t.codes:
                 wide = numbers
                 f.run(f"@{ENTRY}.{name}.decode", f"ptr {stored}", f"ptr {numbers}")
-            width = (
-                4 * self.unit.depth * self.vectors_of(name) * self.tiling.lanes
-            )  # bytes of a step of the panel in float32
+            width = 4 * self.unit.depth * self.vectors_of(name) * t.lanes  # of a step in float32
             following = f.offset(stored, first * width + self.panel_bytes())
-            with f.loop(0, steps, self.tiling.run) as loop:
-                begun, count = f.add(loop.index, first), f.minimum(f.sub(steps, loop.index), self.tiling.run)
-                if self.tiling.codes:
-                    steps_of = (f"i64 {begun}", f"i64 {count}")
-                    f.run(f"@{ENTRY}.{name}.split", f"ptr {stored}", f"ptr {parts}", *steps_of)
-                else:
-                    source = f.offset(wide, f.mul(begun, width))
-                    f.run(f"@{ENTRY}.{name}.split", f"ptr {source}", f"ptr {parts}", f"i64 {count}")
-                forward = f.mul(begun, self.step_bytes)
-                is_last = f.compare("eq", f.add(begun, count), self.steps)
+
+            def split(step: int | str, count: int | str, to: str, pair: int | str = 0) -> None:
+                source = stored if t.codes else f.offset(wide, f.mul(step, width))
+                begun = step if t.codes else pair
+                f.run(f"@{ENTRY}.{name}.split", f"ptr {source}", f"ptr {to}", f"i64 {begun}", f"i64 {count}")
+
+            buffers = [("ptr", f.offset(parts, k * self.run_bytes)) for k in range(2 if self.splits else 0)]
+            if self.splits:
+                split(first, min(t.run, steps), parts)
+            with f.loop(0, steps, t.run, buffers) as loop:
+                here, there = loop.carried if self.splits else (parts, "null")
+                begun, count = f.add(loop.index, first), f.minimum(f.sub(steps, loop.index), t.run)
+                end = f.add(begun, count)
+                left = f.minimum(f.sub(first + steps, end), t.run)  # steps of the next run
+                some = f.compare("sgt", left, 0, "i64")
+                sharing = f.select(some, "i64", str(self.splitters), "0")
+                if not self.splits:
+                    split(begun, count, here)
+                is_last = f.compare("eq", end, self.steps)
 
                 def tile(height: str, row: str, index: str) -> None:
                     found = self.tile_places(f, places, row, number)
-                    waiting = here = f.sub(index, first_tile)
+                    waiting = own = f.sub(index, part[0])
                     if several:
-                        before = f.mul(f.sub(number, f.mul(group, self.tiling.group)), self.tiling.block)
-                        waiting = f.add(before, here)
+                        before = f.mul(f.sub(number, f.mul(group, t.group)), t.block)
+                        waiting = f.add(before, own)
                     sums = f.offset("%scratch", f.mul(waiting, self.sums_bytes))
                     ahead = "null"
                     if self.fetched:
-                        share = f.add(f.mul(here, steps), loop.index)
-                        share = f.mul(share, self.bytes_ahead(self.tiling.vectors))
-                        ahead = f.offset(following, share)
-                    pointers = [f.offset(found[A], forward), parts, sums]
-                    numbers_of = [begun, count]
-                    if self.tiling.codes:
+                        share = f.add(f.mul(own, steps), loop.index)
+                        ahead = f.offset(following, f.mul(share, self.bytes_ahead(t.vectors)))
+                    pointers = [f.offset(found[A], f.mul(begun, self.step_bytes)), here, sums]
+                    words = [begun, count]
+                    if t.codes:
                         pointers += [stored, numbers]
-                        numbers_of += [height]
-                    arguments = [*(f"ptr {x}" for x in pointers), *(f"i64 {x}" for x in numbers_of)]
-                    self.call_matrix_tile(f, name, height, ", ".join([*arguments, f"ptr {ahead}"]))
+                        words += [height]
+                    given = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in words] + [f"ptr {ahead}"]
+                    splits = f.compare("slt", own, sharing, "i64")
+                    with f.when(f.invert(splits)) if self.splits else nullcontext():
+                        self.call_matrix_tile(f, name, height, ", ".join(given))
+                    if self.splits:
+                        pointers = [f.offset(wide, f.mul(end, width)), there]
+                        words = [f.mul(own, self.splits), f.sub(left, 1)]
+                        given += [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in words]
+                        with f.when(splits):
+                            self.call_matrix_tile(f, name + SPLITTING, height, ", ".join(given))
                     if first + steps < self.steps:
                         return
                     with f.when(is_last):
@@ -612,5 +662,10 @@ class _Thirds(Matrices):
                         f.statement(f"call void @{ENTRY}.{name}.end({', '.join(arguments)})")
 
                 self.for_matrix_tiles(f, ranges, tile, False)
+                if self.splits:
+                    done = f.minimum(f.sub(part[1], part[0]), self.splitters)
+                    with f.when(f.compare("slt", done, sharing, "i64")):  # there were too few tiles
+                        split(end, left, there, f.mul(done, self.splits))
+                    loop.carry(there, here)
 
         self.for_panels(f, group, panel)

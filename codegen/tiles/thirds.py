@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ...records import dataclass
 from ..text.emitter import Function, vector_type
@@ -101,25 +102,59 @@ def split_row(f: Function, parts: Parts, lanes: int, depth: int, source: str, to
 
 
 def split_panel(
-    f: Function, parts: Parts, tile: MatrixTile, lanes: int, steps: int | str, panel: str, out: str
+    f: Function,
+    parts: Parts,
+    tile: MatrixTile,
+    lanes: int,
+    steps: int | str,
+    panel: str,
+    out: str,
+    first: int | str = 0,
 ) -> None:
-    """Writes a panel [steps of k][vectors][lanes] of float32."""
+    """Writes a panel [steps of k][vectors][lanes] of float32; of each step the pairs of neighbours along k
+    from the `first` on."""
+    with f.loop(0, steps) as step, f.loop(first, pairs(tile)) as pair:
+        for write in splits(f, parts, tile, lanes, panel, out, step.index, pair.index):
+            write()
+
+
+def pairs(tile: MatrixTile) -> int:
+    """Of neighbours along k in a step."""
+    return tile.unit.depth // tile.unit.group
+
+
+def splits(
+    f: Function,
+    parts: Parts,
+    tile: MatrixTile,
+    lanes: int,
+    panel: str,
+    out: str,
+    step: str,
+    first: int | str,
+    count: int = 1,
+) -> list[Writer]:
+    """What `split_panel` writes of `count` pairs of a step, a vector of a pair each."""
+    source = f.offset(
+        panel, f.mul(f.add(f.mul(step, tile.unit.depth), f.mul(first, 2)), 4 * tile.vectors * lanes)
+    )
+    to = f.offset(f.offset(out, f.mul(step, parts.beside * tile.panel_step)), f.mul(first, tile.line))
     single, words = Vectors(f, "float32", lanes), Vectors(f, "uint32", lanes)
-    upper = words.constant(0xFFFF0000)
-    row = 4 * tile.vectors * lanes
-    with f.loop(0, steps) as step, f.loop(0, tile.unit.depth // 2) as pair:
-        begun = f.mul(step.index, tile.unit.depth * row)
-        source = f.offset(panel, f.add(begun, f.mul(pair.index, 2 * row)))
-        begun = f.mul(step.index, parts.beside * tile.panel_step)
-        to = f.offset(out, f.add(begun, f.mul(pair.index, tile.line)))
-        for j in range(tile.vectors):
-            left = [f.load(single.type, f.offset(source, k * row + 4 * j * lanes), 64) for k in range(2)]
-            for part in range(parts.beside):
-                bits = [single.bits(x) for x in left]
-                cut = [words.bit_and(single_bits, upper) for single_bits in bits]
-                both = words.bit_or(words.shift_right(bits[0], 16), cut[1])
-                f.store(words.type, both, f.offset(to, part * tile.panel_step + j * LINE), LINE)
-                left = [single.sub(x, single.from_bits(c)) for x, c in zip(left, cut)]
+    upper, row = words.constant(0xFFFF0000), 4 * tile.vectors * lanes
+
+    def write(pair: int, j: int) -> None:
+        here = (2 * pair * row, (2 * pair + 1) * row)
+        left = [f.load(single.type, f.offset(source, at + 4 * j * lanes), 64) for at in here]
+        for part in range(parts.beside):
+            bits = [single.bits(x) for x in left]
+            cut = [words.bit_and(x, upper) for x in bits]
+            both = words.bit_or(words.shift_right(bits[0], 16), cut[1])
+            f.store(
+                words.type, both, f.offset(to, pair * tile.line + part * tile.panel_step + j * LINE), LINE
+            )
+            left = [single.sub(x, single.from_bits(c)) for x, c in zip(left, cut)]
+
+    return [partial(write, pair, j) for pair in range(count) for j in range(tile.vectors)]
 
 
 def multiply_add(
@@ -131,9 +166,10 @@ def multiply_add(
     panel: str,
     steps: int | str,
     ahead: Ahead | None,
+    others: Callable[[str], Sequence[Writer]] = lambda index: (),
 ) -> None:
     """Adds the products of `steps` steps of k to the sums; lhs: for each register of rows the address of its
-    first row, the rows `row` bytes apart."""
+    first row, the rows `row` bytes apart. others: of a step, what vectors do meanwhile."""
     fetched = [ahead.pointer] if ahead is not None else []
     with f.loop(0, steps, 1, [("ptr", p) for p in (*fetched, *lhs, panel)]) as loop:
         *a, b = loop.carried[len(fetched) :]
@@ -142,7 +178,7 @@ def multiply_add(
             here = replace(ahead, pointer=loop.carried[0])
             here.fetch(f)
             moved = [here.after(f, 1).pointer]
-        add_step(f, parts, tile, a, row, b)
+        add_step(f, parts, tile, a, row, b, others(loop.index))
         forward = [f.offset(p, parts.count * matrix.STEP_BYTES) for p in a]
         loop.carry(*moved, *forward, f.offset(b, parts.beside * tile.panel_step))
 

@@ -132,6 +132,18 @@ def test_sums_that_wait_between_runs_of_steps_by_tiles_of_two_heights(rows, colu
         np.testing.assert_array_equal(whole, runs)
 
 
+@pytest.mark.parametrize("halves", [False, True])
+@pytest.mark.parametrize("run_of", [1, 4])
+def test_tiles_split_the_panel_of_the_next_run_as_if_it_were_split_before(run_of, halves):
+    b = np.random.default_rng(16).standard_normal((300, 70)).astype(np.float16).astype(np.float32)
+    node = contract("mk,kn->mn", (dims.symbol("m"), 300), b, halves=halves)
+    for rows in (81, 97, 130, 200):  # three tiles to seven: it is divided among four
+        a = kinds(rows, 300, 17)[:, ::-1].copy()
+        whole, runs = (run(node, a, b, sizes={"m": rows}, run=steps) for steps in (99, run_of))
+        if whole is not None:
+            np.testing.assert_array_equal(whole, runs)
+
+
 def test_a_run_of_steps_leaves_the_first_level_cache_to_the_rows_of_tile_after_tile():
     b = np.zeros((768, 768), np.float32)
     near = TARGET.facts.level1_bytes
