@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from dataclasses import field, replace
 from functools import partial
 
-from ...ir import dims
+from ...ir import dims, dtypes
 from ...ir.graph import Constant, Node
 from ...ir.ops import Contract
 from ...records import dataclass
@@ -66,6 +66,18 @@ class Tiling(gemm_matrix.Tiling):
         """Steps of k whose sums of codes are scaled together: of a block, or of a run where that is shorter;
         0 where numbers are split, what is stored decoded before."""
         return min(self.run, self.form.block // self.dot) if self.form and self.parts.beside == 1 else 0
+
+    @property
+    def read(self) -> str:
+        """The type of what is split: that of a panel of halves in whole steps, else of its numbers."""
+        form = self.form
+        is_whole = form is not None and form.plain and form.group == 1 and form.depth % self.dot == 0
+        return form.half if form is not None and is_whole else "float32"
+
+    @property
+    def decodes(self) -> bool:
+        """Whether numbers of a panel are written before they are split."""
+        return self.form is not None and not self.codes and self.read == "float32"
 
     @property
     def parts(self) -> Parts:
@@ -171,7 +183,7 @@ def estimate(node: Node, product: Product, tiling: Tiling, unit: Matrix, target:
     found = Estimate(compute=each * tiles * panels) + costs.overhead(target, costs.TILE * tiles * panels)
     columns, nbytes = round(panels * tiling.vectors * unit.columns), tiling.parts.bytes * depth
     found += _splitting(product, tiling.parts, columns, target) * blocks
-    if tiling.form is not None and not tiling.codes:
+    if tiling.decodes:
         found += costs.compute(target, blocks * costs.DECODED * depth * columns / target.lanes("float32"))
     found += costs.again(target, m * nbytes, m * nbytes / blocks / times) * panels
     run = tiling.run * tiling.parts.step_bytes(tiling.rows, tiling.vectors * unit.columns)
@@ -310,7 +322,9 @@ class _Thirds(Matrices):
                 if not splits:
                     return ()
                 step = f.minimum(index, "%most")
-                return thirds.splits(f, parts, tile, lanes, "%panel", "%to", step, "%pair", self.splits)
+                return thirds.splits(
+                    f, parts, tile, lanes, "%panel", "%to", step, "%pair", self.splits, self.tiling.read
+                )
 
             sums = [f.offset("%sums", i * below * tile.line) for i in range(tile.high)]
             matrix.clear_or_load(f, tile, f.compare("eq", "%first", 0, "i64"), sums, tile.line)
@@ -426,7 +440,7 @@ class _Thirds(Matrices):
             rows = mk.strided_rows(f, row, 0, 1, step)
             chains = mk.chains_for(self.target, 1, self.tiling.vectors)
             depth, form = dims.number(self.product.depth), self.tiling.form
-            if form is not None and self.tiling.codes:
+            if form is not None and not self.tiling.decodes:
                 sums = stored_panel.multiply_add_decoded(f, tile, rows, "%panel", form, chains)
             else:
                 sums = mk.multiply_add(f, tile, tile.zeros(), rows, Panel("%panel"), depth, chains=chains)
@@ -452,7 +466,7 @@ class _Thirds(Matrices):
         return self.tiling.run * self.tiling.parts.step_bytes(0, self.width)
 
     def product_step(self) -> Step:
-        decoded = 4 * self.whole * self.width if self.tiling.form is not None else 0
+        decoded = 4 * self.whole * self.width if self.tiling.decodes else 0
         numbers = self.sums_bytes if self.tiling.codes else decoded
         return replace(super().product_step(), scratch=self.numbers_at + numbers)
 
@@ -470,13 +484,13 @@ class _Thirds(Matrices):
                     self.pairs(f, vectors)
                     f.statement("ret void")
                 continue
-            if self.tiling.form is not None:
+            if self.tiling.decodes:
                 with k.function(f"{ENTRY}.{name}.decode", ["ptr %stored", "ptr %numbers"]) as f:
                     self.decode(f, vectors, "%numbers")
                     f.statement("ret void")
             with k.function(f"{ENTRY}.{name}.split", parameters) as f:
                 tile, t = MatrixTile(self.unit, vectors), self.tiling
-                thirds.split_panel(f, t.parts, tile, t.lanes, "%steps", "%panel", "%parts", "%first")
+                thirds.split_panel(f, t.parts, tile, t.lanes, "%steps", "%panel", "%parts", "%first", t.read)
                 f.statement("ret void")
 
     def sums(
@@ -544,7 +558,7 @@ class _Thirds(Matrices):
     @property
     def panel_time(self) -> Estimate:
         t, found = self.tiling, super().panel_time
-        if t.form is not None and not t.codes:
+        if t.decodes:
             found += costs.compute(self.target, costs.DECODED * self.whole * t.vectors)
         return found + _splitting(self.product, t.parts, self.width, self.target)
 
@@ -601,10 +615,10 @@ class _Thirds(Matrices):
         def panel(name: str, number: str, columns: str) -> None:
             stored = self.tile_places(f, places, "0", number)[B]
             wide = stored
-            if t.form is not None and not t.codes:
+            if t.decodes:
                 wide = numbers
                 f.run(f"@{ENTRY}.{name}.decode", f"ptr {stored}", f"ptr {numbers}")
-            width = 4 * self.unit.depth * self.vectors_of(name) * t.lanes  # of a step in float32
+            width = dtypes.itemsize(t.read) * self.unit.depth * self.vectors_of(name) * t.lanes  # of a step
             following = f.offset(stored, first * width + self.panel_bytes())
 
             def split(step: int | str, count: int | str, to: str, pair: int | str = 0) -> None:

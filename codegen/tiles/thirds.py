@@ -24,13 +24,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from ...ir import dtypes
 from ...records import dataclass
 from ..text.emitter import Function, vector_type
 from ..text.memory import load_first
 from ..text.vectors import Vectors
 from . import matrix
 from .matrix import MatrixTile, Writer
-from .panel import LINE, Ahead
+from .panel import LINE, Ahead, load_widened
 
 
 @dataclass(frozen=True)
@@ -110,11 +111,12 @@ def split_panel(
     panel: str,
     out: str,
     first: int | str = 0,
+    dtype: str = "float32",
 ) -> None:
-    """Writes a panel [steps of k][vectors][lanes] of float32; of each step the pairs of neighbours along k
-    from the `first` on."""
+    """Writes a panel [steps of k][vectors][lanes] of float32 or half; of each step the pairs of neighbours
+    along k from the `first` on."""
     with f.loop(0, steps) as step, f.loop(first, pairs(tile)) as pair:
-        for write in splits(f, parts, tile, lanes, panel, out, step.index, pair.index):
+        for write in splits(f, parts, tile, lanes, panel, out, step.index, pair.index, dtype=dtype):
             write()
 
 
@@ -133,18 +135,18 @@ def splits(
     step: str,
     first: int | str,
     count: int = 1,
+    dtype: str = "float32",
 ) -> list[Writer]:
     """What `split_panel` writes of `count` pairs of a step, a vector of a pair each."""
-    source = f.offset(
-        panel, f.mul(f.add(f.mul(step, tile.unit.depth), f.mul(first, 2)), 4 * tile.vectors * lanes)
-    )
+    row = dtypes.itemsize(dtype) * tile.vectors * lanes
+    source = f.offset(panel, f.mul(f.add(f.mul(step, tile.unit.depth), f.mul(first, 2)), row))
     to = f.offset(f.offset(out, f.mul(step, parts.beside * tile.panel_step)), f.mul(first, tile.line))
     single, words = Vectors(f, "float32", lanes), Vectors(f, "uint32", lanes)
-    upper, row = words.constant(0xFFFF0000), 4 * tile.vectors * lanes
+    upper, size = words.constant(0xFFFF0000), row // tile.vectors
 
     def write(pair: int, j: int) -> None:
-        here = (2 * pair * row, (2 * pair + 1) * row)
-        left = [f.load(single.type, f.offset(source, at + 4 * j * lanes), 64) for at in here]
+        here = [f.offset(source, (2 * pair + k) * row + j * size) for k in range(2)]
+        left = [load_widened(f, dtype, "float32", lanes, at, size) for at in here]
         for part in range(parts.beside):
             bits = [single.bits(x) for x in left]
             cut = [words.bit_and(x, upper) for x in bits]
