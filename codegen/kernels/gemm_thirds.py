@@ -64,15 +64,21 @@ class Tiling(gemm_matrix.Tiling):
     @property
     def codes(self) -> int:
         """Steps of k whose sums of codes are scaled together: of a block, or of a run where that is shorter;
-        0 where numbers are split, what is stored decoded before."""
-        return min(self.run, self.form.block // self.dot) if self.form and self.parts.beside == 1 else 0
+        0 where there are none, or numbers are split."""
+        form = self.form
+        return min(self.run, form.block // self.dot) if form and form.bits and self.parts.beside == 1 else 0
 
     @property
     def read(self) -> str:
-        """The type of what is split: that of a panel of halves in whole steps, else of its numbers."""
+        """The type of what is split: that of a panel of halves in whole steps, else of its numbers; bfloat16s
+        are read as they are."""
         form = self.form
-        is_whole = form is not None and form.plain and form.group == 1 and form.depth % self.dot == 0
-        return form.half if form is not None and is_whole else "float32"
+        return form.half if form is not None and form.plain and form.depth % self.dot == 0 else "float32"
+
+    @property
+    def is_split(self) -> bool:
+        """Whether there are parts of a panel besides what is stored."""
+        return self.read != "bfloat16"
 
     @property
     def decodes(self) -> bool:
@@ -122,17 +128,20 @@ def _tiling(product: Product, form: Form | None, halves: bool, unit: Matrix, tar
     run = at_a_time
     if tiles > 1:
         run = gemm_matrix.equal_runs(run, rows, width, parts.step_bytes(rows, width), target)
-    if form is not None and parts.beside == 1:
+    if form is not None and form.bits and parts.beside == 1:
         run = _whole_blocks(run, form.block // unit.depth)
     return Tiling(rows, vectors, unit.columns, *where, steps=at_a_time, run=run, form=form, halves=halves)
 
 
 def _parts(form: Form | None, halves: bool, depth: int) -> Parts:
-    """What numbers are split into; codes that are bfloat16s are not, in blocks of whole steps of so many."""
-    codes = form if form is not None and stored_panel.is_exact_in_bfloat16(form) else None
-    if codes is not None and codes.block % depth == codes.depth % depth == 0:
-        return thirds.CODES_TWO if halves else thirds.CODES
-    return thirds.TWO if halves else thirds.THIRDS
+    """What numbers are split into; what is stored as bfloat16s, or as codes that are, is not, in blocks of
+    whole steps of so many rows."""
+    if form is not None and form.block % depth == form.depth % depth == 0 and form.is_exact_in_bfloat16:
+        return thirds.ONE_OF_TWO if halves else thirds.ONE
+    if halves:
+        return thirds.TWO
+    is_half = form is not None and form.plain and form.half == "float16"
+    return thirds.THIRDS_OF_HALVES if is_half else thirds.THIRDS
 
 
 def _whole_blocks(run: int, together: int) -> int:
@@ -247,7 +256,7 @@ class _Thirds(Matrices):
     @property
     def splits(self) -> int:
         """Pairs of neighbours along k of a step that each of them splits; 0 where that is done before."""
-        if self.tiling.codes or self.tiling.run >= self.tiling.steps:
+        if self.tiling.codes or self.tiling.run >= self.tiling.steps or not self.tiling.is_split:
             return 0
         return thirds.pairs(MatrixTile(self.unit, 1)) // self.splitters
 
@@ -463,7 +472,7 @@ class _Thirds(Matrices):
     @property
     def run_bytes(self) -> int:
         """Of the parts of a run of steps of a panel."""
-        return self.tiling.run * self.tiling.parts.step_bytes(0, self.width)
+        return self.tiling.is_split * self.tiling.run * self.tiling.parts.step_bytes(0, self.width)
 
     def product_step(self) -> Step:
         decoded = 4 * self.whole * self.width if self.tiling.decodes else 0
@@ -488,6 +497,8 @@ class _Thirds(Matrices):
                 with k.function(f"{ENTRY}.{name}.decode", ["ptr %stored", "ptr %numbers"]) as f:
                     self.decode(f, vectors, "%numbers")
                     f.statement("ret void")
+            if not self.tiling.is_split:
+                continue
             with k.function(f"{ENTRY}.{name}.split", parameters) as f:
                 tile, t = MatrixTile(self.unit, vectors), self.tiling
                 thirds.split_panel(f, t.parts, tile, t.lanes, "%steps", "%panel", "%parts", "%first", t.read)
@@ -636,7 +647,9 @@ class _Thirds(Matrices):
                 left = f.minimum(f.sub(first + steps, end), t.run)  # steps of the next run
                 some = f.compare("sgt", left, 0, "i64")
                 sharing = f.select(some, "i64", str(self.splitters), "0")
-                if not self.splits:
+                if not t.is_split:
+                    here = f.offset(stored, f.mul(begun, width))
+                elif not self.splits:
                     split(begun, count, here)
                 is_last = f.compare("eq", end, self.steps)
 

@@ -84,6 +84,16 @@ class Form:
         return not self.bits and not self.scaled
 
     @property
+    def is_exact_in_bfloat16(self) -> bool:
+        """Whether elements, or codes less their zero points, have no more than the 8 bits of a bfloat16's
+        significand."""
+        if not self.bits:
+            return self.plain and self.half == "bfloat16"
+        zero = self.zero
+        whole = self.zeros == "uint8" if zero is None else zero.is_integer() and 0 <= zero < 256
+        return not self.table and whole
+
+    @property
     def decoding(self) -> int:
         """Instructions that make numbers of a vector of elements."""
         return costs.DECODED if self.bits else costs.DECODED_HALF
@@ -424,13 +434,6 @@ def decode_panel(
             group(whole, rest)
 
     _for_blocks(f, form, block)
-
-
-def is_exact_in_bfloat16(form: Form) -> bool:
-    """Whether codes less their zero points have no more than the 8 bits of a bfloat16's significand."""
-    zero = form.zero
-    whole = form.zeros == "uint8" if zero is None else zero.is_integer() and 0 <= zero < 256
-    return form.bits > 0 and not form.table and whole
 
 
 def decode_pairs(

@@ -10,7 +10,8 @@ panels are cut off, which is faster. A third below 2^-126 counts as 0.
 Two parts, which are a float16 exactly, are enough for what stands for one (`Contract.halves`):
     x * w  →  x1*w0 + x0*w0 + x0*w1    left out is below 2^-15 |x * w|, where a float16 is within 2^-11
 
-Codes of up to 8 bits less their zero points are one bfloat16 exactly; their sums are scaled block by block:
+A float16 is two parts exactly, which leaves five products. Bfloat16s, and codes of up to 8 bits less their
+zero points, whose sums are scaled block by block, are one:
     x * w  →  x2*w + x1*w + x0*w       nothing is left out
 
               a step of k                                        64 bytes are
@@ -60,7 +61,8 @@ class Parts:
 
 THIRDS = Parts(3, 3, ((2, 0), (1, 0), (1, 1), (0, 1), (0, 0), (0, 2)), 3.5, 12, 24)
 TWO = Parts(2, 2, ((1, 0), (0, 0), (0, 1)), 2, 8, 16)
-CODES, CODES_TWO = Parts(3, 1, ((2, 0), (1, 0), (0, 0)), 2, 12, 4), Parts(2, 1, ((1, 0), (0, 0)), 1.5, 8, 4)
+THIRDS_OF_HALVES = Parts(3, 2, ((2, 0), (1, 0), (1, 1), (0, 1), (0, 0)), 3, 12, 16)
+ONE, ONE_OF_TWO = Parts(3, 1, ((2, 0), (1, 0), (0, 0)), 2, 12, 4), Parts(2, 1, ((1, 0), (0, 0)), 1.5, 8, 4)
 
 
 def split_row(f: Function, parts: Parts, lanes: int, depth: int, source: str, to: str) -> None:

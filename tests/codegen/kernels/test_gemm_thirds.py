@@ -12,7 +12,7 @@ from support.stored import blocks_of
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import gemm, gemm_stored, gemm_thirds
 from onnxc.codegen.tiles import thirds
-from onnxc.ir import dims, expr
+from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.graph import Constant, Derivation, TensorType, Value, make_node
 from onnxc.ir.ops import Contract, Map
 from onnxc.target import TARGETS, runs_here
@@ -218,7 +218,7 @@ def test_codes_are_bfloat16s_whose_sums_are_scaled_block_by_block(bits, zero, de
         a = kinds(rows, depth, 13)[:, ::-1].copy()
         node = contract("mk,nk->mn", a.shape, weights)
         (choice,) = choices_of(gemm_thirds, node, TARGET)
-        assert choice.tiling.parts is thirds.CODES
+        assert choice.tiling.parts is thirds.ONE
         assert choice.tiling.run % choice.tiling.codes == block // 32 % choice.tiling.codes == 0
         got = run(node, a, weights.array)
         if got is None:
@@ -232,7 +232,7 @@ def test_codes_beside_what_is_not_finite_and_rows_that_stand_for_float16():
     weights = blocks_of(4, 40, 128, 32, "each")
     a = np.random.default_rng(14).standard_normal((50, 128)).astype(np.float16).astype(np.float32)
     a[3, 5], a[7, 0], a[20, 8] = np.inf, np.nan, -np.inf
-    for halves, parts in ((False, thirds.CODES), (True, thirds.CODES_TWO)):
+    for halves, parts in ((False, thirds.ONE), (True, thirds.ONE_OF_TWO)):
         node = contract("mk,nk->mn", a.shape, weights, halves=halves)
         (choice,) = choices_of(gemm_thirds, node, TARGET)
         assert choice.tiling.parts is parts
@@ -282,6 +282,29 @@ def test_two_parts_of_what_stands_for_float16_lose_little_of_its_precision(store
         exactly = run(node, a.astype(np.float16).astype(np.float32), b)
         sums, magnitudes = exact("mk,kn->mn", a.astype(np.float16), b)
         assert np.sqrt(np.mean(((exactly - sums) / magnitudes) ** 2)) < 2.0**-18
+        np.testing.assert_array_equal(got, run(node, a, b, run=1))
+        a[7, 3] = np.inf
+        with np.errstate(invalid="ignore"):
+            sums, _ = exact("mk,kn->mn", a, b)
+        np.testing.assert_array_equal(run(node, a, b)[7], sums[7].astype(np.float32))
+
+
+@pytest.mark.parametrize("depth", [200, 192])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_weights_stored_as_halves_are_multiplied_without_a_loss(dtype, depth):
+    a = kinds(70, depth, 18)[:, ::-1].copy()
+    narrow = np.random.default_rng(19).standard_normal((depth, 50)).astype(dtypes.numpy_dtype(dtype))
+    b = narrow.astype(np.float32)
+    weights = Constant("float32", b.shape, lambda: b)
+    weights.derivation = Derivation(Map(expr.input_(0, dtype).cast("float32")), (Constant.of(narrow),))
+    node = contract("mk,kn->mn", a.shape, weights)
+    (choice,) = choices_of(gemm_thirds, node, TARGET)
+    whole = {"float16": thirds.THIRDS_OF_HALVES, "bfloat16": thirds.ONE if depth == 192 else thirds.THIRDS}
+    assert choice.tiling.parts is whole[dtype] and choice.tiling.decodes == (depth == 200)
+    got = run(node, a, b)
+    if got is not None:
+        sums, magnitudes = exact("mk,kn->mn", a, b)
+        assert (np.abs(got - sums) <= bound(depth) * magnitudes + 2.0**-120 * depth).all()
         np.testing.assert_array_equal(got, run(node, a, b, run=1))
         a[7, 3] = np.inf
         with np.errstate(invalid="ignore"):
