@@ -41,8 +41,10 @@ from .gemm_matrix import Matrices
 MOST_ROWS = 640  # of a block, which splits its panels anew
 WAITING = 8  # panels of a part whose sums wait
 FEW = 80  # rows for which vectors are as fast, where the run tells how many there are
-FEW_STORED = 28  # the same where they read what is stored in few bits
-FEW_HALVES = 16  # the same where two parts are enough
+FEW_DECODED = 28  # the same where numbers are decoded before they are split
+FEW_STORED = 14  # where what is stored is split
+FEW_HALVES = 10  # where two parts are enough
+FEW_WHOLE = 4  # where what is stored is not split
 SHARES = 4  # tiles, at most, among which splitting a panel is divided
 LEAST_DEPTH = 64  # of a sum whose error a chain of multiply-adds may have too
 SPLITTING = ".splitting"  # behind the name of tiles that split a share of the next run's panel, too
@@ -93,9 +95,13 @@ class Tiling(gemm_matrix.Tiling):
     @property
     def few(self) -> int:
         """Rows that vectors multiply."""
+        if self.parts.beside == 1:
+            return FEW_WHOLE
         if self.halves:
             return FEW_HALVES
-        return FEW if self.form is None else FEW_STORED
+        if self.form is None:
+            return FEW
+        return FEW_DECODED if self.decodes else FEW_STORED
 
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:

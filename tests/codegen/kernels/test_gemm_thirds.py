@@ -162,7 +162,7 @@ def test_rows_that_only_the_run_counts(stored):
     matrix = weights.array
     weights = weights if stored else matrix
     node = contract("mk,nk->mn", (dims.symbol("m"), 96), weights)
-    for rows in (1, 23, 28, 29, 48, 80, 81, 90, 700):
+    for rows in (1, 4, 5, 23, 28, 29, 48, 80, 81, 90, 700):
         a = np.random.default_rng(rows).standard_normal((rows, 96), np.float32)
         got = run(node, a, matrix, sizes={"m": rows})
         if got is None:
