@@ -1,12 +1,14 @@
 """Products of float32 on registers that hold matrices of bfloat16: numbers are sums of three (`thirds.py`).
 
-A step of its own splits A's rows; a panel of B, float32 or what is stored in its place, is split into scratch
-memory by whoever multiplies it, which many rows share. Where both leave the second-level cache, sums wait in
-scratch memory while all panels of a part are multiplied by some steps of k, then by the next. Six products of
-thirds make one, whose sums lose no more than a chain of multiply-adds may, or three of two parts if factors
-stand for float16 numbers, or of a row's thirds and codes of few bits, whose sums are scaled block by block.
-Parts of what is not finite, or nearly too great, are no numbers: tiles with sums that are not finite are
-added up again on vectors.
+A step of its own splits A's rows; whoever multiplies a panel of B splits it into scratch memory: a share of
+every step of a run goes with the tiles of the run before, on vectors, while matrices are multiplied. Halves
+are read as they are stored, other forms decoded before. Where all steps leave the second-level cache, sums
+wait in scratch memory while all panels of a part are multiplied by some steps of k, then by the next.
+
+Six products of thirds make one of float32, whose sums lose no more than a chain of multiply-adds may; three
+of two parts one of factors that stand for float16 numbers. Of a row's thirds and bfloat16s, or codes of few
+bits, whose sums are scaled block by block, there are three. Parts of what is not finite, or nearly too great,
+are no numbers: tiles with sums that are not finite are added up again on vectors.
 """
 
 from __future__ import annotations
