@@ -95,7 +95,7 @@ class _Later(TwoWidths):
     def _may_round(self, node: Node) -> bool:
         """Whether something is rounded before a node whose results are, or inside its body; or a product may
         be one of float16s."""
-        return isinstance(node.op, (Map, Contract)) or any(v in self.wide for v in node.inputs)
+        return isinstance(node.op, (Map, Contract, Conv)) or any(v in self.wide for v in node.inputs)
 
     def _bodied(self, node: Node, wanted: bool) -> None:
         """A Map, a Reduce or a sum of products, whose body computes in float32."""
@@ -114,9 +114,8 @@ class _Later(TwoWidths):
         elif isinstance(op, (Contract, Conv)):
             sums = expr.input_(0, op.accumulate)
             body = sums if op.epilogue is None else _unrounded(op.epilogue, [None, *operands[2:]])
-            if isinstance(op, Contract):
-                halves = all(_is_half(v, node) for v in node.inputs[:2])
-                op = replace(op, halves=halves or op.halves)
+            halves = all(_is_half(v, node) for v in node.inputs[:2])
+            op = replace(op, halves=halves or op.halves)
             self._emit(node, replace(op, epilogue=None if body is sums else body), operands)
 
     def _emit(self, node: Node, op: Op, operands: Sequence[Value]) -> None:

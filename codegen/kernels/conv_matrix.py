@@ -144,9 +144,16 @@ def estimate(
 
 
 def products_estimate(
-    node: Node[Conv], target: Target, tiling: MatrixTiling, unit: Matrix, block: int, steps: int
+    node: Node[Conv],
+    target: Target,
+    tiling: MatrixTiling,
+    unit: Matrix,
+    block: int,
+    steps: int,
+    step_time: float | None = None,
 ) -> Estimate:
-    """The tiles of all panels, of so many steps of k, the epilogue, and moving everything once."""
+    """The tiles of all panels, of so many steps of k, the epilogue, and moving everything once. step_time:
+    of a tile, where a step is not one product of its registers."""
     w, out = node.inputs[1].tensor, node.outputs[0].tensor
     outputs, _, *taps = dims.numbers(w.shape)
     pixels = dims.typical(out.count) / outputs
@@ -155,7 +162,7 @@ def products_estimate(
     if node.op.strides == (1,) * len(taps):
         wide = (dims.number(out.shape[-1]) + taps[-1] - 1) / dims.number(out.shape[-1])
     tiles = max(1.0, pixels * wide / rows) * -(-outputs // block) / tiling.vectors
-    each = steps * costs.matrix_step(target, unit, rows, vectors)
+    each = steps * (step_time or costs.matrix_step(target, unit, rows, vectors))
     each += costs.matrix_ends(target, unit, rows, vectors)
     panel = steps * unit.depth * vectors * unit.columns * dtypes.itemsize(w.dtype)
     found = Estimate(compute=each * tiles) + costs.overhead(target, costs.CONV_TILE * tiles)
@@ -194,13 +201,19 @@ def pack(node: Node[Conv], choice: Choice[MatrixTiling], operand: int) -> Consta
 
 
 def pack_steps(
-    node: Node[Conv], choice: Choice[MatrixTiling], steps: int, ordered: Callable[[np.ndarray], np.ndarray]
+    node: Node[Conv],
+    choice: Choice[MatrixTiling],
+    steps: int,
+    ordered: Callable[[np.ndarray], np.ndarray],
+    stored: Constant | None = None,
+    group: int | None = None,
 ) -> Constant:
-    """The panels of weights that `ordered` brings into [outputs, steps of k], each whole."""
-    weights, zero, accumulate = node.inputs[1].data, node.op.zero, node.op.accumulate
+    """The panels of weights that `ordered` brings into [outputs, steps of k], each whole: 64 bytes of every
+    output; in groups along k as products take them, or of as many. stored: the weights in another type."""
+    weights, zero, accumulate = stored or node.inputs[1].data, node.op.zero, node.op.accumulate
     kinds = panels_of(weights.shape[0], choice.block, choice.tiling.vectors)
     size = dtypes.itemsize(accumulate)
-    group = size // dtypes.itemsize(weights.dtype)
+    group = group or size // dtypes.itemsize(weights.dtype)
     nbytes = sum(p.count * p.width for p in kinds) * (steps * matrix.STEP_BYTES + size)
 
     def make() -> np.ndarray:
@@ -215,16 +228,16 @@ def pack_steps(
 
 
 def emit(node: Node[Conv], choice: Choice[MatrixTiling], target: Target) -> Code:
-    return Convolution(node, choice, target).code()
+    return Convolution(node, choice, target, offered(unit_of(node, target), node)).code()
 
 
 class Convolution:
     """One convolution over an image that is packed before; by default with the channels of each step of k
     together."""
 
-    def __init__(self, node: Node[Conv], choice: Choice[MatrixTiling], target: Target):
+    def __init__(self, node: Node[Conv], choice: Choice[MatrixTiling], target: Target, unit: Matrix):
         self.node, self.tiling, self.target, self.cost = node, choice.tiling, target, choice.cost
-        self.unit = offered(unit_of(node, target), node)
+        self.unit = unit
         self.window: Window = dense_window(node)
         self.out = image_of(node.outputs[0].tensor)
         self.packed = self.packed_image()
@@ -371,6 +384,7 @@ class Convolution:
         with k.entry() as f:
             upper, *lower = self.heights
             matrix.set_heights(f, self.unit, upper, lower[0] if lower else 1)
+            self.begin(f)
             with f.loop("%first", "%last") as part:
                 rest, chunk = f.divide(part.index, f.size(self.lines.count))
                 n, panel = f.divide(rest, panels)
@@ -383,11 +397,18 @@ class Convolution:
                         self.emit_panel(f, kind, image, n, index, lines)
             matrix.release(f)
         for kind in {p.vectors: p for p in self.kinds}.values():
-            self.emit_block(k, kind)
+            self.emit_functions(k, kind)
         work = costs.work(self.cost, out.batch * self.height)
-        most = self.tiling.lines
-        scratch = self.positions(most) * max(self.tile(kind).line for kind in self.kinds)
-        return k.step(out.batch * panels * self.lines.count, work, scratch)
+        return k.step(out.batch * panels * self.lines.count, work, self.scratch_bytes)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Of the sums that wait."""
+        return self.positions(self.tiling.lines) * max(self.tile(kind).line for kind in self.kinds)
+
+    def emit_functions(self, k: KernelText, kind: Panels) -> None:
+        """What the entry calls for panels of a kind."""
+        self.emit_block(k, kind)
 
     def emit_panel(
         self, f: KernelFunction, kind: Panels, image: str, n: str, index: str, lines: tuple[str, str]
@@ -402,6 +423,7 @@ class Convolution:
         source, length = f.offset(image, f.size(start)), f.sub(lines[1], lines[0])
         count, _ = f.divide(f.add(length, self.tiling.lines - 1), self.tiling.lines)
         low, more = f.divide(length, count)  # the first `more` blocks have a line more
+        weights = self.prepared(f, kind, panel)
         with f.loop(0, count) as loop:
             first = f.add(f.add(lines[0], f.mul(loop.index, low)), f.minimum(loop.index, more))
             extra = f.cast("zext", f.compare("slt", loop.index, more), "i64")
@@ -409,16 +431,30 @@ class Convolution:
             words = [
                 "ptr %args",
                 f"ptr {f.offset(source, f.mul(first, f.size(x.row * win.strides[0])))}",
-                f"ptr {panel}",
+                f"ptr {weights}",
                 f"ptr {f.offset(panel, after)}",
                 f"ptr {out.address(f, f.output(), n, block, first)}",
                 "ptr %scratch",
                 f"i64 {f.add(low, extra)}",
+                *self.others(f, panel, n, first),
                 *self.epilogue.arguments(f, n, block, first, 0),
             ]
             f.statement(f"call void @{ENTRY}.block{kind.vectors}({', '.join(words)})")
 
+    def begin(self, f: KernelFunction) -> None:
+        """Before all parts of a call."""
+
+    def prepared(self, f: KernelFunction, kind: Panels, panel: str) -> str:
+        """A panel as tiles read it."""
+        return panel
+
+    def others(self, f: KernelFunction, panel: str, n: str, first: str) -> list[str]:
+        """Other words for the function of a block of lines, from line `first` of image n on."""
+        return []
+
     # A block of lines ----------------------------------------------------------------------------
+
+    OTHERS: tuple[str, ...] = ()  # the parameters of `others`
 
     def emit_block(self, k: KernelText, kind: Panels) -> None:
         """The function for %lines lines of one panel: %a is the first tap of the first pixel, %b the panel,
@@ -431,6 +467,7 @@ class Convolution:
             "ptr %out",
             "ptr noalias %sums",
             "i64 %lines",
+            *self.OTHERS,
         ]
         name = f"{ENTRY}.block{kind.vectors}"
         with k.function(name, [*parameters, *self.epilogue.parameters], attributes="noinline nounwind") as f:
@@ -445,8 +482,12 @@ class Convolution:
                     a = f.offset("%a", f.mul(line.index, f.size(self.packed.row * self.window.strides[0])))
                     sums = f.offset("%sums", f.mul(line.index, self.width * tile.line))
                     self.emit_run(f, kind, a, sums, str(self.width))
+            self.check(f, kind)
             self.emit_epilogue(f, kind)
             f.statement("ret void")
+
+    def check(self, f: KernelFunction, kind: Panels) -> None:
+        """What is to be done about sums before the epilogue reads them."""
 
     @property
     def apart(self) -> int:
@@ -501,9 +542,7 @@ class Convolution:
             (count, step), *inner = loops
             if not inner:
                 fetched = Ahead(ahead, self.bytes_ahead(kind))
-                panel, after = matrix.multiply_add(
-                    f, tile, rows, self.apart, f.size(step), panel, count, fetched
-                )
+                panel, after = self.multiply_add(f, tile, rows, f.size(step), panel, count, fetched)
                 return panel, after.pointer if after is not None else ahead
             with f.loop(0, count, 1, [("ptr", p) for p in (*rows, panel, ahead)]) as loop:
                 *at, panel, ahead = loop.carried
@@ -516,6 +555,19 @@ class Convolution:
         loops = [loop for loop in loops if loop[0] != 1] or loops[-1:]
         along(loops, rows, f.offset("%b", tile.line), next_panel)
         matrix.store(f, tile, sums, tile.line)
+
+    def multiply_add(
+        self,
+        f: KernelFunction,
+        tile: MatrixTile,
+        rows: list[str],
+        step: str,
+        panel: str,
+        steps: int | str,
+        ahead: Ahead,
+    ) -> tuple[str, Ahead | None]:
+        """The products of some steps; where the panel, and what is ahead, go on."""
+        return matrix.multiply_add(f, tile, rows, self.apart, step, panel, steps, ahead)
 
     def emit_epilogue(self, f: KernelFunction, kind: Panels) -> None:
         """What becomes of the sums of all pixels."""

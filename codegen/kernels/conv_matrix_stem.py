@@ -19,7 +19,7 @@ from ...ir.ops import Conv
 from ...target import Matrix, Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, offered
 from ..text.conversion import from_computed
 from ..text.emitter import Reg, literal, memory_type
 from ..text.memory import load_first, store_first
@@ -84,7 +84,7 @@ def pack(node: Node[Conv], choice: Choice[MatrixTiling], operand: int) -> Consta
 
 
 def emit(node: Node[Conv], choice: Choice[MatrixTiling], target: Target) -> Code:
-    return _Stem(node, choice, target).code()
+    return _Stem(node, choice, target, offered(unit_of(node, target), node)).code()
 
 
 class _Stem(Convolution):

@@ -128,7 +128,7 @@ def _tiling(product: Product, form: Form | None, halves: bool, unit: Matrix, tar
     parts = _parts(form, halves, unit.depth)
     fitting = max(1, target.facts.level2_bytes // 2 // parts.step_bytes(min(m, block * rows), width))
     at_a_time = steps if form is not None else -(-steps // -(-steps // fitting))
-    each = steps * _step(target, unit, parts, rows, vectors) * min(tiles, block)
+    each = steps * step_time(target, unit, parts, rows, vectors) * min(tiles, block)
     group = max(1, round(costs.PART_NS / (each + _splitting(product, parts, width, target).total)))
     if at_a_time < steps:
         group = -(-panels // -(-panels // max(group, WAITING)))
@@ -173,7 +173,7 @@ def unit_of(product: Product, target: Target) -> Matrix | None:
     return found if Ability.CONVERT_BF16 in target.abilities else None
 
 
-def _step(target: Target, unit: Matrix, parts: Parts, rows: float, vectors: int) -> float:
+def step_time(target: Target, unit: Matrix, parts: Parts, rows: float, vectors: int) -> float:
     """Nanoseconds of a step of k of a tile, at the rate that a core sustains: vectors are as fast where it is
     far below the best."""
     facts = target.facts
@@ -194,7 +194,7 @@ def estimate(node: Node, product: Product, tiling: Tiling, unit: Matrix, target:
     steps, panels = -(-depth // unit.depth), -(-n // unit.columns) / tiling.vectors
     tiles = -(-m // tiling.rows)
     blocks, times = -(-tiles // tiling.block), -(-steps // tiling.steps)
-    each = steps * _step(target, unit, tiling.parts, m / tiles, tiling.vectors)
+    each = steps * step_time(target, unit, tiling.parts, m / tiles, tiling.vectors)
     ends = 2 * -(-steps // tiling.codes) if tiling.codes else -(-steps // tiling.run)
     each += costs.matrix_ends(target, unit, m / tiles, tiling.vectors) * ends
     found = Estimate(compute=each * tiles * panels) + costs.overhead(target, costs.TILE * tiles * panels)
@@ -572,7 +572,7 @@ class _Thirds(Matrices):
     @property
     def tile_time(self) -> Estimate:
         t = self.tiling
-        return Estimate(compute=self.steps * _step(self.target, self.unit, t.parts, t.rows, t.vectors))
+        return Estimate(compute=self.steps * step_time(self.target, self.unit, t.parts, t.rows, t.vectors))
 
     @property
     def panel_time(self) -> Estimate:

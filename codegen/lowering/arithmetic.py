@@ -16,12 +16,13 @@ from ...ir.graph import Graph, Node, TensorType, Value, walk
 from ...ir.ops import Attention, Contract, Conv, Pool
 from ...target import Target
 from ..kernel import Choice
-from ..kernels import attention, attention_matrix, gemm_stored, gemm_thirds, loop_nest
+from ..kernels import attention, attention_matrix, conv_thirds, gemm_stored, gemm_thirds, loop_nest
 from ..tiles.blocked import bounded_halo, plane_axes
 from ..tiles.contraction import product_of
 from ..tiles.epilogue import supported as is_supported
 from ..tiles.microkernel import supported as is_added
 
+BY_PARTS = (gemm_thirds, conv_thirds)  # on registers that hold matrices
 MOST_TOLD = 50  # nodes, of those that are left to LoopNest
 
 
@@ -30,7 +31,7 @@ def arithmetic_of(node: Node) -> str:
     op = node.op
     if isinstance(op, Attention) and node.choice is not None and node.choice.kernel is attention_matrix:
         return "bfloat16 * bfloat16 -> float32"
-    if node.choice is not None and node.choice.kernel is gemm_thirds:
+    if node.choice is not None and node.choice.kernel in BY_PARTS:
         return f"{op.accumulate} in bfloat16 * {node.choice.tiling.parts.count}"
     if node.choice is not None and node.choice.kernel is gemm_stored and node.choice.tiling.integers:
         return "{} * {} -> {}".format(*gemm_stored.ROUNDED)
@@ -101,9 +102,9 @@ def unmeasured(graph: Graph, target: Target) -> int:
     sustained = replace(target.facts, matrix_sustained=target.facts.matrix_products)
     fast = replace(target, facts=sustained)
     return sum(
-        any(offer.time < node.choice.time for offer in gemm_thirds.candidates(node, fast))
+        any(offer.time < node.choice.time for kernel in BY_PARTS for offer in kernel.candidates(node, fast))
         for node in walk(graph)
-        if isinstance(node.choice, Choice) and node.choice.kernel is not gemm_thirds
+        if isinstance(node.choice, Choice) and node.choice.kernel not in BY_PARTS
     )
 
 

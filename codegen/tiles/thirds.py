@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 
 from ...ir import dtypes
 from ...records import dataclass
@@ -67,34 +67,23 @@ ONE, ONE_OF_TWO = Parts(3, 1, ((2, 0), (1, 0), (0, 0)), 2, 12, 4), Parts(2, 1, (
 
 def split_row(f: Function, parts: Parts, lanes: int, depth: int, source: str, to: str) -> None:
     """Writes a row of float32, zeros behind it."""
-    single, words = Vectors(f, "float32", lanes), Vectors(f, "uint32", lanes)
-    upper, half = words.constant(0xFFFF0000), words.constant(0x8000)
-    step, whole = matrix.STEP_BYTES // 2, vector_type("i16", 2 * lanes)
-    odd: Sequence[int | None] = range(1, 4 * lanes, 2)  # the upper halves of two vectors of words
-
-    def write(at: str, load: Callable[[int], str]) -> None:
-        for j in range(0, step, 2 * lanes):
-            left = [load(j), load(j + lanes)]
-            for part in range(parts.count):
-                bits = [single.bits(x) for x in left]
-                if part < THIRDS.count - 1:  # what is left as the last of three has 8 bits
-                    bits = [words.add(x, half) for x in bits]
-                halves = [f.cast("bitcast", x, whole, words.type) for x in bits]
-                place = f.offset(at, part * matrix.STEP_BYTES + 2 * j)
-                f.store(whole, f.shuffle(halves[0], halves[1], odd, whole), place, 4 * lanes)
-                near = [single.from_bits(words.bit_and(x, upper)) for x in bits]
-                left = [single.sub(x, y) for x, y in zip(left, near)]
-
+    step = matrix.STEP_BYTES // 2
     steps, rest = divmod(depth, step)
     with f.loop(0, steps) as loop:
         here = f.offset(source, f.mul(loop.index, 4 * step))
-        write(
+        split_step(
+            f,
+            parts,
+            lanes,
             f.offset(to, f.mul(loop.index, parts.bytes * step)),
-            lambda j: f.load(single.type, f.offset(here, 4 * j)),
+            lambda j: f.load(vector_type("float", lanes), f.offset(here, 4 * j)),
         )
     if rest:
         behind = f.offset(source, 4 * step * steps)
-        write(
+        split_step(
+            f,
+            parts,
+            lanes,
             f.offset(to, parts.bytes * step * steps),
             lambda j: (
                 load_first(f, "float32", lanes, f.offset(behind, 4 * j), min(lanes, rest - j))
@@ -102,6 +91,25 @@ def split_row(f: Function, parts: Parts, lanes: int, depth: int, source: str, to
                 else "zeroinitializer"
             ),
         )
+
+
+def split_step(f: Function, parts: Parts, lanes: int, to: str, load: Callable[[int], str]) -> None:
+    """Writes a step of a row; load: as many lanes, from the one of that number on."""
+    single, words = Vectors(f, "float32", lanes), Vectors(f, "uint32", lanes)
+    upper, half = words.constant(0xFFFF0000), words.constant(0x8000)
+    whole = vector_type("i16", 2 * lanes)
+    odd: Sequence[int | None] = range(1, 4 * lanes, 2)  # the upper halves of two vectors of words
+    for j in range(0, matrix.STEP_BYTES // 2, 2 * lanes):
+        left = [load(j), load(j + lanes)]
+        for part in range(parts.count):
+            bits = [single.bits(x) for x in left]
+            if part < THIRDS.count - 1:  # what is left as the last of three has 8 bits
+                bits = [words.add(x, half) for x in bits]
+            halves = [f.cast("bitcast", x, whole, words.type) for x in bits]
+            place = f.offset(to, part * matrix.STEP_BYTES + 2 * j)
+            f.store(whole, f.shuffle(halves[0], halves[1], odd, whole), place, 4 * lanes)
+            near = [single.from_bits(words.bit_and(x, upper)) for x in bits]
+            left = [single.sub(x, y) for x, y in zip(left, near)]
 
 
 def split_panel(
@@ -171,9 +179,12 @@ def multiply_add(
     steps: int | str,
     ahead: Ahead | None,
     others: Callable[[str], Sequence[Writer]] = lambda index: (),
-) -> None:
-    """Adds the products of `steps` steps of k to the sums; lhs: for each register of rows the address of its
-    first row, the rows `row` bytes apart. others: of a step, what vectors do meanwhile."""
+    step: int | str | None = None,
+) -> tuple[str, Ahead | None]:
+    """Adds the products of `steps` steps of k to the sums; returns where the panel, and what is ahead, go on.
+    lhs: for each register of rows the address of its first row, the rows `row` bytes apart, the next step
+    `step` bytes on, or right behind. others: of a step, what vectors do meanwhile."""
+    forward = parts.count * matrix.STEP_BYTES if step is None else step
     fetched = [ahead.pointer] if ahead is not None else []
     with f.loop(0, steps, 1, [("ptr", p) for p in (*fetched, *lhs, panel)]) as loop:
         *a, b = loop.carried[len(fetched) :]
@@ -183,8 +194,8 @@ def multiply_add(
             here.fetch(f)
             moved = [here.after(f, 1).pointer]
         add_step(f, parts, tile, a, row, b, others(loop.index))
-        forward = [f.offset(p, parts.count * matrix.STEP_BYTES) for p in a]
-        loop.carry(*moved, *forward, f.offset(b, parts.beside * tile.panel_step))
+        loop.carry(*moved, *(f.offset(p, forward) for p in a), f.offset(b, parts.beside * tile.panel_step))
+    return loop.results[-1], ahead and replace(ahead, pointer=loop.results[0])
 
 
 def add_step(
@@ -205,3 +216,11 @@ def add_step(
             matrix.load_rows(f, [f.offset(p, part * matrix.STEP_BYTES) for p in lhs], row)
         matrix.add_products(f, tile, share)
         loaded = part, other
+
+
+def are_finite(f: Function, v: Vectors, sums: Sequence[str]) -> str:
+    """Whether no lane is an infinity or no number: its product with 0 is not 0."""
+    words = v.of("uint32")
+    bits = [v.bits(v.mul(x, v.constant(0.0))) for x in sums]
+    magnitude = words.bit_and(reduce(words.bit_or, bits), words.constant(0x7FFFFFFF))
+    return f.invert(words.any(words.compare("ne", magnitude, words.constant(0))))

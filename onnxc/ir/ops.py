@@ -135,7 +135,7 @@ class Conv(Op):
     and may be negative or symbolic. `transposed`: w is [C, O/groups, kernel...] and the output grows by
     strides, the extra rows and columns `output_padding` counted in. Epilogue and `exact` as in Contract;
     operands 1.. broadcast to the output. `zero`: the integer of x that stands for 0, so that the products are
-    those of x - zero. `narrow`: x may be rounded to bfloat16, which w is."""
+    those of x - zero. `narrow`: x may be rounded to bfloat16, which w is. `halves`: as in Contract."""
 
     strides: tuple[int, ...]
     pads: Shape
@@ -148,6 +148,7 @@ class Conv(Op):
     exact: bool = False
     zero: int = 0
     narrow: bool = False
+    halves: bool = False
 
     @property
     def padded(self) -> bool:
