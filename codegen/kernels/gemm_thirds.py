@@ -234,7 +234,8 @@ def pack(node: Node[Contract], choice: Choice[Tiling], operand: int) -> Constant
 def emit(node: Node[Contract], choice: Choice[Tiling], target: Target) -> Code:
     product = offered(product_of(node), node)
     unit = offered(unit_of(product, target), node)
-    return _Thirds(node, product, choice.tiling, choice.cost, target, unit).code()
+    writer = _Codes if choice.tiling.codes else _Thirds
+    return writer(node, product, choice.tiling, choice.cost, target, unit).code()
 
 
 class _Thirds(Matrices):
@@ -264,7 +265,7 @@ class _Thirds(Matrices):
     @property
     def splits(self) -> int:
         """Pairs of neighbours along k of a step that each of them splits; 0 where that is done before."""
-        if self.tiling.codes or self.tiling.run >= self.tiling.steps or not self.tiling.is_split:
+        if self.tiling.run >= self.tiling.steps or not self.tiling.is_split:
             return 0
         return thirds.pairs(MatrixTile(self.unit, 1)) // self.splitters
 
@@ -321,9 +322,6 @@ class _Thirds(Matrices):
     ) -> None:
         """The function of tiles of `lines` registers of rows: their sums, or these and what was there."""
         tile = MatrixTile(self.unit, vectors, lines)
-        if self.tiling.codes:
-            self.emit_codes_tile(text, name, tile)
-            return
         for splits in (False, True) if self.splits else (False,):
             self.emit_parts_tile(text, f"{name}{SPLITTING * splits}.{lines}", tile, splits)
 
@@ -350,72 +348,6 @@ class _Thirds(Matrices):
             thirds.multiply_add(f, parts, tile, rows, self.row_bytes, "%parts", "%steps", ahead, share)
             matrix.store(f, tile, sums, tile.line)
             f.statement("ret void")
-
-    def emit_codes_tile(self, text: Text, name: str, tile: MatrixTile) -> None:
-        """The same over codes: sums of some steps, in %near, are added to %sums by the scales in %panel while
-        the next steps are multiplied. Rows behind %rows are zeros."""
-        together = self.tiling.codes
-        pointers = ["%a", "%parts", "%sums", "%panel", "%near"]
-        parameters = [*(f"ptr {x}" for x in pointers), "i64 %first", "i64 %steps", "i64 %rows", "ptr %ahead"]
-        with text.function(f"{name}.{tile.high}", parameters, attributes="nounwind noinline") as f:
-            v, most = Vectors(f, "float32", self.tiling.lanes), tile.high * self.unit.rows
-            with f.when(f.compare("eq", "%first", 0, "i64")):
-                self.clear_rows(f, tile, ["%sums"], 0, "%rows")
-            self.clear_rows(f, tile, ["%sums", "%near"], "%rows", most)
-            scales = self.sum_codes(f, tile, 0)
-            with f.loop(together, "%steps", together, [(v.type, x) for x in scales]) as loop:
-                loop.carry(*self.sum_codes(f, tile, loop.index, self.scaled(f, tile, loop.carried)))
-            for add in self.scaled(f, tile, loop.results):
-                add()
-            f.statement("ret void")
-
-    def clear_rows(
-        self, f: Function, tile: MatrixTile, places: Sequence[str], first: str | int, last: str | int
-    ) -> None:
-        """Zeros in rows of sums."""
-        v = Vectors(f, "float32", self.tiling.lanes)
-        with f.loop(f.mul(first, tile.vectors), f.mul(last, tile.vectors)) as loop:
-            for place in places:
-                f.store(v.type, "zeroinitializer", f.offset(place, f.mul(loop.index, 4 * v.lanes)), 64)
-
-    def sum_codes(
-        self, f: Function, tile: MatrixTile, index: str | int, others: Sequence[Writer] = ()
-    ) -> list[str]:
-        """The sums of the steps that are scaled together, from one of a run on, to %near; their scales.
-        `others` write what is done meanwhile."""
-        form, parts, below = offered(self.tiling.form, self.node), self.tiling.parts, self.unit.rows
-        matrix.clear(f, tile)
-        forward = f.offset("%a", f.mul(index, self.step_bytes))
-        rows = [f.offset(forward, i * below * self.row_bytes) for i in range(tile.high)]
-        panel = f.offset("%parts", f.mul(index, parts.beside * tile.panel_step))
-        share = self.bytes_ahead(tile.vectors)
-        ahead = Ahead(f.offset("%ahead", f.mul(index, share)), share) if self.fetched else None
-        if ahead is not None:
-            ahead.fetch(f)
-        thirds.add_step(f, parts, tile, rows, self.row_bytes, panel, others)
-        if self.tiling.codes > 1:
-            rows = [f.offset(p, parts.count * matrix.STEP_BYTES) for p in rows]
-            panel = f.offset(panel, parts.beside * tile.panel_step)
-            ahead = ahead and ahead.after(f, 1)
-            rest = f.sub(self.scaled_steps(f, index), 1)
-            thirds.multiply_add(f, parts, tile, rows, self.row_bytes, panel, rest, ahead)
-        matrix.store(f, tile, [f.offset("%near", i * below * tile.line) for i in range(tile.high)], tile.line)
-        block = f.divide(f.mul(f.add("%first", index), self.unit.depth), form.block)[0]
-        scales = f.offset("%panel", f.mul(block, form.block_bytes(tile.columns)))
-        v = Vectors(f, "float32", self.tiling.lanes)
-        return [f.load(v.type, f.offset(scales, 4 * j * v.lanes)) for j in range(tile.vectors)]
-
-    def scaled(self, f: Function, tile: MatrixTile, scales: Sequence[str]) -> list[Writer]:
-        """What adds a vector of %near, scaled, to its place in %sums, for each of all rows."""
-        v = Vectors(f, "float32", self.tiling.lanes)
-
-        def add(at: int, scale: str) -> None:
-            near, there = (f.offset(place, at) for place in ("%near", "%sums"))
-            added = v.fma(f.load(v.type, near, 64), scale, f.load(v.type, there, 64))
-            f.store(v.type, added, there, 64)
-
-        places = range(0, tile.high * self.unit.rows * tile.line, 4 * v.lanes)
-        return [partial(add, at, scales[k % tile.vectors]) for k, at in enumerate(places)]
 
     def ending(self) -> list[str]:
         """The parameters of the function that ends a tile; %panel is in float32."""
@@ -474,8 +406,12 @@ class _Thirds(Matrices):
 
     @property
     def numbers_at(self) -> int:
-        """Where the numbers of a panel that is decoded do, or sums of some steps of codes."""
+        """Where the numbers do of a panel that is decoded."""
         return self.parts_at + (2 if self.splits else 1) * self.run_bytes
+
+    @property
+    def numbers_bytes(self) -> int:
+        return 4 * self.whole * self.width if self.tiling.decodes else 0
 
     @property
     def run_bytes(self) -> int:
@@ -483,9 +419,7 @@ class _Thirds(Matrices):
         return self.tiling.is_split * self.tiling.run * self.tiling.parts.step_bytes(0, self.width)
 
     def product_step(self) -> Step:
-        decoded = 4 * self.whole * self.width if self.tiling.decodes else 0
-        numbers = self.sums_bytes if self.tiling.codes else decoded
-        return replace(super().product_step(), scratch=self.numbers_at + numbers)
+        return replace(super().product_step(), scratch=self.numbers_at + self.numbers_bytes)
 
     def emit_functions(self, k: KernelText) -> None:
         super().emit_functions(k)
@@ -495,22 +429,20 @@ class _Thirds(Matrices):
                 self.emit_tile(k, f"{ENTRY}.{name}.few", self.tile(height, vectors), columns)
             if self.few and not epilogues.in_registers(self.body):
                 self.emit_done(k, f"{ENTRY}.{name}.few", self.tile(1, vectors), columns)
-            parameters = ["ptr %panel", "ptr %parts", "i64 %first", "i64 %steps"]
-            if self.tiling.codes:
-                with k.function(f"{ENTRY}.{name}.split", parameters) as f:
-                    self.pairs(f, vectors)
-                    f.statement("ret void")
-                continue
             if self.tiling.decodes:
                 with k.function(f"{ENTRY}.{name}.decode", ["ptr %stored", "ptr %numbers"]) as f:
                     self.decode(f, vectors, "%numbers")
                     f.statement("ret void")
-            if not self.tiling.is_split:
-                continue
-            with k.function(f"{ENTRY}.{name}.split", parameters) as f:
-                tile, t = MatrixTile(self.unit, vectors), self.tiling
-                thirds.split_panel(f, t.parts, tile, t.lanes, "%steps", "%panel", "%parts", "%first", t.read)
-                f.statement("ret void")
+            if self.tiling.is_split:
+                parameters = ["ptr %panel", "ptr %parts", "i64 %first", "i64 %steps"]
+                with k.function(f"{ENTRY}.{name}.split", parameters) as f:
+                    self.split(f, vectors)
+                    f.statement("ret void")
+
+    def split(self, f: Function, vectors: int) -> None:
+        """Of steps of a panel all pairs from the %first on."""
+        tile, t = MatrixTile(self.unit, vectors), self.tiling
+        thirds.split_panel(f, t.parts, tile, t.lanes, "%steps", "%panel", "%parts", "%first", t.read)
 
     def sums(
         self,
@@ -539,19 +471,6 @@ class _Thirds(Matrices):
             f.store(
                 f"<{lanes} x float>", "zeroinitializer", f.offset(panel, f.mul(loop.index, 4 * lanes)), 64
             )
-
-    def scaled_steps(self, f: Function, index: str | int) -> str:
-        """The steps of a run that are scaled together, from one on: the last block may be shorter."""
-        return f.minimum(f.sub("%steps", index), self.tiling.codes)
-
-    def pairs(self, f: Function, vectors: int) -> None:
-        """The codes of a run of steps as bfloat16s, block by block."""
-        form, depth, together = offered(self.tiling.form, self.node), self.unit.depth, self.tiling.codes
-        with f.loop(0, "%steps", together) as loop:
-            row = f.mul(f.add("%first", loop.index), depth)
-            out = f.offset("%parts", f.mul(loop.index, 2 * depth * vectors * self.tiling.lanes))
-            rows = f.mul(self.scaled_steps(f, loop.index), depth)
-            stored_panel.decode_pairs(f, form, vectors, self.tiling.lanes, "%panel", row, rows, out)
 
     def places(self, f: KernelFunction, index: str) -> dict[int, str]:
         return {**super().places(f, index), ROWS: gemm.Gemm.places(self, f, index)[A]}
@@ -641,9 +560,8 @@ class _Thirds(Matrices):
             following = f.offset(stored, first * width + self.panel_bytes())
 
             def split(step: int | str, count: int | str, to: str, pair: int | str = 0) -> None:
-                source = stored if t.codes else f.offset(wide, f.mul(step, width))
-                begun = step if t.codes else pair
-                f.run(f"@{ENTRY}.{name}.split", f"ptr {source}", f"ptr {to}", f"i64 {begun}", f"i64 {count}")
+                source, first = self.split_from(f, wide, step, width, pair)
+                f.run(f"@{ENTRY}.{name}.split", f"ptr {source}", f"ptr {to}", f"i64 {first}", f"i64 {count}")
 
             buffers = [("ptr", f.offset(parts, k * self.run_bytes)) for k in range(2 if self.splits else 0)]
             if self.splits:
@@ -673,11 +591,8 @@ class _Thirds(Matrices):
                         share = f.add(f.mul(own, steps), loop.index)
                         ahead = f.offset(following, f.mul(share, self.bytes_ahead(t.vectors)))
                     pointers = [f.offset(found[A], f.mul(begun, self.step_bytes)), here, sums]
-                    words = [begun, count]
-                    if t.codes:
-                        pointers += [stored, numbers]
-                        words += [height]
-                    given = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in words] + [f"ptr {ahead}"]
+                    given = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in (begun, count)]
+                    given += [f"ptr {ahead}", *self.others(stored, numbers, height)]
                     splits = f.compare("slt", own, sharing, "i64")
                     with f.when(f.invert(splits)) if self.splits else nullcontext():
                         self.call_matrix_tile(f, name, height, ", ".join(given))
@@ -704,3 +619,114 @@ class _Thirds(Matrices):
                     loop.carry(there, here)
 
         self.for_panels(f, group, panel)
+
+    def split_from(
+        self, f: Function, panel: str, step: int | str, width: int, pair: int | str
+    ) -> tuple[str, int | str]:
+        """What the function `split` is given of a panel's step of so many bytes: its address, and what is the
+        first."""
+        return f.offset(panel, f.mul(step, width)), pair
+
+    def others(self, stored: str, numbers: str, height: str) -> list[str]:
+        """Other words for tiles."""
+        return []
+
+
+class _Codes(_Thirds):
+    """The same over codes of few bits: sums of a block leave the registers and are scaled."""
+
+    splits = 0
+
+    @property
+    def numbers_bytes(self) -> int:
+        """Of sums of some steps."""
+        return self.sums_bytes
+
+    def emit_matrix_tile(
+        self, text: Text, name: str, lines: int, vectors: int, columns: int | str | None
+    ) -> None:
+        """Sums of some steps, in %near, are added to %sums by the scales in %panel while the next steps are
+        multiplied. Rows behind %rows are zeros."""
+        tile, together = MatrixTile(self.unit, vectors, lines), self.tiling.codes
+        parameters = ["ptr %a", "ptr %parts", "ptr %sums", "i64 %first", "i64 %steps", "ptr %ahead"]
+        parameters += ["ptr %panel", "ptr %near", "i64 %rows"]
+        with text.function(f"{name}.{lines}", parameters, attributes="nounwind noinline") as f:
+            v, most = Vectors(f, "float32", self.tiling.lanes), tile.high * self.unit.rows
+            with f.when(f.compare("eq", "%first", 0, "i64")):
+                self.clear_rows(f, tile, ["%sums"], 0, "%rows")
+            self.clear_rows(f, tile, ["%sums", "%near"], "%rows", most)
+            scales = self.sum_codes(f, tile, 0)
+            with f.loop(together, "%steps", together, [(v.type, x) for x in scales]) as loop:
+                loop.carry(*self.sum_codes(f, tile, loop.index, self.scaled(f, tile, loop.carried)))
+            for add in self.scaled(f, tile, loop.results):
+                add()
+            f.statement("ret void")
+
+    def clear_rows(
+        self, f: Function, tile: MatrixTile, places: Sequence[str], first: str | int, last: str | int
+    ) -> None:
+        """Zeros in rows of sums."""
+        v = Vectors(f, "float32", self.tiling.lanes)
+        with f.loop(f.mul(first, tile.vectors), f.mul(last, tile.vectors)) as loop:
+            for place in places:
+                f.store(v.type, "zeroinitializer", f.offset(place, f.mul(loop.index, 4 * v.lanes)), 64)
+
+    def sum_codes(
+        self, f: Function, tile: MatrixTile, index: str | int, others: Sequence[Writer] = ()
+    ) -> list[str]:
+        """The sums of the steps that are scaled together, from one of a run on, to %near; their scales.
+        `others` write what is done meanwhile."""
+        form, parts, below = offered(self.tiling.form, self.node), self.tiling.parts, self.unit.rows
+        matrix.clear(f, tile)
+        forward = f.offset("%a", f.mul(index, self.step_bytes))
+        rows = [f.offset(forward, i * below * self.row_bytes) for i in range(tile.high)]
+        panel = f.offset("%parts", f.mul(index, parts.beside * tile.panel_step))
+        share = self.bytes_ahead(tile.vectors)
+        ahead = Ahead(f.offset("%ahead", f.mul(index, share)), share) if self.fetched else None
+        if ahead is not None:
+            ahead.fetch(f)
+        thirds.add_step(f, parts, tile, rows, self.row_bytes, panel, others)
+        if self.tiling.codes > 1:
+            rows = [f.offset(p, parts.count * matrix.STEP_BYTES) for p in rows]
+            panel = f.offset(panel, parts.beside * tile.panel_step)
+            ahead = ahead and ahead.after(f, 1)
+            rest = f.sub(self.scaled_steps(f, index), 1)
+            thirds.multiply_add(f, parts, tile, rows, self.row_bytes, panel, rest, ahead)
+        matrix.store(f, tile, [f.offset("%near", i * below * tile.line) for i in range(tile.high)], tile.line)
+        block = f.divide(f.mul(f.add("%first", index), self.unit.depth), form.block)[0]
+        scales = f.offset("%panel", f.mul(block, form.block_bytes(tile.columns)))
+        v = Vectors(f, "float32", self.tiling.lanes)
+        return [f.load(v.type, f.offset(scales, 4 * j * v.lanes)) for j in range(tile.vectors)]
+
+    def scaled(self, f: Function, tile: MatrixTile, scales: Sequence[str]) -> list[Writer]:
+        """What adds a vector of %near, scaled, to its place in %sums, for each of all rows."""
+        v = Vectors(f, "float32", self.tiling.lanes)
+
+        def add(at: int, scale: str) -> None:
+            near, there = (f.offset(place, at) for place in ("%near", "%sums"))
+            added = v.fma(f.load(v.type, near, 64), scale, f.load(v.type, there, 64))
+            f.store(v.type, added, there, 64)
+
+        places = range(0, tile.high * self.unit.rows * tile.line, 4 * v.lanes)
+        return [partial(add, at, scales[k % tile.vectors]) for k, at in enumerate(places)]
+
+    def scaled_steps(self, f: Function, index: str | int) -> str:
+        """The steps of a run that are scaled together, from one on: the last block may be shorter."""
+        return f.minimum(f.sub("%steps", index), self.tiling.codes)
+
+    def split(self, f: Function, vectors: int) -> None:
+        """The codes of a run of steps as bfloat16s, block by block."""
+        form, depth, together = offered(self.tiling.form, self.node), self.unit.depth, self.tiling.codes
+        with f.loop(0, "%steps", together) as loop:
+            row = f.mul(f.add("%first", loop.index), depth)
+            out = f.offset("%parts", f.mul(loop.index, 2 * depth * vectors * self.tiling.lanes))
+            rows = f.mul(self.scaled_steps(f, loop.index), depth)
+            stored_panel.decode_pairs(f, form, vectors, self.tiling.lanes, "%panel", row, rows, out)
+
+    def split_from(
+        self, f: Function, panel: str, step: int | str, width: int, pair: int | str
+    ) -> tuple[str, int | str]:
+        return panel, step
+
+    def others(self, stored: str, numbers: str, height: str) -> list[str]:
+        return [f"ptr {stored}", f"ptr {numbers}", f"i64 {height}"]
