@@ -97,7 +97,7 @@ class Tiling(gemm_matrix.Tiling):
     @property
     def few(self) -> int:
         """Rows that vectors multiply."""
-        if self.parts.beside == 1:
+        if self.parts.beside == 1 and not self.decodes:
             return FEW_WHOLE
         if self.halves:
             return FEW_HALVES
@@ -142,9 +142,10 @@ def _tiling(product: Product, form: Form | None, halves: bool, unit: Matrix, tar
 
 
 def _parts(form: Form | None, halves: bool, depth: int) -> Parts:
-    """What numbers are split into; what is stored as bfloat16s, or as codes that are, is not, in blocks of
-    whole steps of so many rows."""
-    if form is not None and form.block % depth == form.depth % depth == 0 and form.is_exact_in_bfloat16:
+    """What numbers are split into; what is stored as bfloat16s, or as codes that are, is not: codes in blocks
+    of whole steps of so many rows."""
+    whole = form is not None and (not form.bits or form.block % depth == form.depth % depth == 0)
+    if form is not None and form.is_exact_in_bfloat16 and whole:
         return thirds.ONE_OF_TWO if halves else thirds.ONE
     if halves:
         return thirds.TWO
