@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field, replace
+from functools import partial
 
 from ...ir import dims
 from ...ir.dims import Dimension
@@ -20,7 +21,7 @@ from ...records import dataclass
 from ...target import Dot, Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import ALL, Choice, Code, KernelFunction, KernelText, Offer, Step, offered
+from ..kernel import ALL, Choice, Code, KernelFunction, KernelText, Offer, Step, lasting, nearest, offered
 from ..text.emitter import ENTRY, Function
 from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
@@ -58,8 +59,9 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     form = stored_form(node, product, target)
     if form is None or (node.op.rounded and not _rounds(node, product)):
         return
-    options = [(estimate(node, product, t, target), t) for t in tilings(node, product, form, target)]
-    cost, tiling = min(options, key=lambda option: (option[0].total, -option[1].rows))
+    timed = partial(estimate, node, product, target=target)
+    found = sorted(tilings(node, product, form, target), key=lambda tiling: -tiling.rows)
+    cost, tiling = lasting(product.m.size, nearest((timed(t), t) for t in found), timed)[0]
     yield Offer(cost, tiling, packed=(product.operands[1],))
 
 

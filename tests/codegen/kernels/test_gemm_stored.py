@@ -282,3 +282,19 @@ def test_columns_that_share_a_scale_are_left_to_others(target):
     node, *_ = product(derived(Reshape((48, 1)), wide), 2)
     assert not choices_of(gemm_stored, node, target)
     assert choices_of(gemm, node, target)
+
+
+def test_an_open_batch_takes_of_tiles_that_suit_one_row_one_that_suits_many():
+    target, weights = find_target("sapphirerapids"), blocks_of(4, 2048, 8192, 32, "middle")
+    chosen = []
+    for m in (1, dims.symbol("m", typical=1)):
+        values = [
+            Value(TensorType("float32", (m, 8192))),
+            Value(TensorType("float32", weights.shape), "", weights),
+        ]
+        node = make_node(Contract("mk", "nk", "mn", "float32"), values)
+        (choice,) = choices_of(gemm_stored, node, target)
+        chosen.append(choice)
+    alone, batch = chosen
+    assert batch.time <= 1.05 * alone.time
+    assert batch.tiling.vectors < alone.tiling.vectors
