@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -87,18 +88,23 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[MatrixTiling]]:
 
 
 def unit_of(node: Node, target: Target) -> Matrix | None:
-    """The processor's instruction that adds up a Conv node, whose weights must be constant."""
+    """The processor's instruction that adds up a Conv node."""
+    if not is_taken(node):
+        return None
+    x, w = (value.dtype for value in node.inputs[:2])
+    return target.matrix(w if node.op.narrow else x, w, node.op.accumulate)
+
+
+def is_taken(node: Node) -> bool:
+    """Whether a node is a convolution of images of known sizes in one group, with constant weights."""
     op = node.op
     if not isinstance(op, Conv) or len(op.strides) not in (1, 2) or op.transposed or op.groups != 1:
-        return None
-    x, w, out = node.inputs[0].tensor, node.inputs[1], node.outputs[0].tensor
-    sizes = (*x.shape[1:], *out.shape[1:], *op.pads)
-    if not dims.is_static(sizes) or 0 in (*x.shape[1:], *out.shape[1:]):
-        return None
-    if dims.number(out.shape[-1]) > LONGEST_LINE:
-        return None
-    known = w.constant is not None and w.data.nbytes > 0
-    return target.matrix(w.dtype if op.narrow else x.dtype, w.dtype, op.accumulate) if known else None
+        return False
+    shapes = (*node.inputs[0].shape[1:], *node.outputs[0].shape[1:])
+    if not dims.is_static((*shapes, *op.pads)) or 0 in shapes:
+        return False
+    w, width = node.inputs[1], dims.number(node.outputs[0].shape[-1])
+    return w.constant is not None and w.data.nbytes > 0 and width <= LONGEST_LINE
 
 
 def tiling_of(node: Node[Conv], target: Target, unit: Matrix, block: int) -> MatrixTiling:
@@ -193,11 +199,13 @@ def pack(node: Node[Conv], choice: Choice[MatrixTiling], operand: int) -> Consta
     whole = matrix.STEP_BYTES // dtypes.itemsize(weights.dtype)
     steps = -(-weights.shape[1] // whole) * dims.product(weights.shape[2:])
 
-    def ordered(array: np.ndarray) -> np.ndarray:
-        idle = [(0, 0), (0, -array.shape[1] % whole), *[(0, 0)] * (array.ndim - 2)]
-        return by_depth(np.pad(array, idle), whole)
+    return pack_steps(node, choice, steps, partial(in_whole_steps, whole=whole))
 
-    return pack_steps(node, choice, steps, ordered)
+
+def in_whole_steps(weights: np.ndarray, whole: int) -> np.ndarray:
+    """[O, C, taps...] → [O, steps of k], of so many channels each, with zeros behind the last."""
+    idle = [(0, 0), (0, -weights.shape[1] % whole), *[(0, 0)] * (weights.ndim - 2)]
+    return by_depth(np.pad(weights, idle), whole)
 
 
 def pack_steps(

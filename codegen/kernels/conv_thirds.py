@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import field, replace
-
-import numpy as np
+from functools import partial
 
 from ...ir import dims
 from ...ir.graph import Constant, Node
@@ -32,11 +31,19 @@ from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_opera
 from ..tiles.matrix import MatrixTile
 from ..tiles.packing import padded
 from ..tiles.panel import LINE, Ahead, load_widened
-from ..tiles.panels import Panels, by_depth
+from ..tiles.panels import Panels
 from ..tiles.stored_panel import stored_halves
 from ..tiles.thirds import Parts
 from .conv import window
-from .conv_matrix import LONGEST_LINE, Convolution, MatrixTiling, pack_steps, products_estimate, tiling_of
+from .conv_matrix import (
+    Convolution,
+    MatrixTiling,
+    in_whole_steps,
+    is_taken,
+    pack_steps,
+    products_estimate,
+    tiling_of,
+)
 from .gemm_thirds import LEAST_DEPTH, step_time
 
 # Choosing ----------------------------------------------------------------------------------------
@@ -82,19 +89,13 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
 
 
 def unit_of(node: Node, target: Target) -> Matrix | None:
-    """The processor's instruction for parts of a Conv node, whose weights must be constant."""
-    op = node.op
-    if not isinstance(op, Conv) or len(op.strides) not in (1, 2) or op.transposed or op.groups != 1:
+    """The processor's instruction for parts of a Conv node."""
+    if not is_taken(node) or node.op.narrow:
         return None
-    x, w, out = node.inputs[0].tensor, node.inputs[1], node.outputs[0].tensor
-    sizes = (*x.shape[1:], *out.shape[1:], *op.pads)
-    if (x.dtype, w.dtype, op.accumulate) != ("float32",) * 3 or op.narrow or w.constant is None:
+    x, w = node.inputs[0].tensor, node.inputs[1].tensor
+    if (x.dtype, w.dtype, node.op.accumulate) != ("float32",) * 3:
         return None
-    if not dims.is_static(sizes) or 0 in sizes[: 2 * len(x.shape[1:])] or not w.data.nbytes:
-        return None
-    if dims.number(out.shape[-1]) > LONGEST_LINE or dims.number(x.shape[1]) < target.block:
-        return None
-    if dims.number(dims.product(w.tensor.shape[1:])) < LEAST_DEPTH:
+    if dims.number(x.shape[1]) < target.block or dims.number(dims.product(w.shape[1:])) < LEAST_DEPTH:
         return None
     found = target.matrix("bfloat16", "bfloat16", "float32")
     return found if Ability.CONVERT_BF16 in target.abilities else None
@@ -130,11 +131,8 @@ def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | N
     stored, whole = offered(half_weights(node.inputs[1].data), node), matrix.STEP_BYTES // 2
     steps = -(-dims.number(stored.shape[1]) // whole) * dims.number(dims.product(stored.shape[2:]))
 
-    def ordered(array: np.ndarray) -> np.ndarray:
-        idle = [(0, 0), (0, -array.shape[1] % whole), *[(0, 0)] * (array.ndim - 2)]
-        return by_depth(np.pad(array, idle), whole)
-
-    return pack_steps(node, choice, steps, ordered, stored, 2 if choice.tiling.stored == "bfloat16" else 1)
+    group = 2 if choice.tiling.stored == "bfloat16" else 1
+    return pack_steps(node, choice, steps, partial(in_whole_steps, whole=whole), stored, group)
 
 
 # Code --------------------------------------------------------------------------------------------
