@@ -48,6 +48,8 @@ from ..tiles.panel import Ahead
 from ..tiles.panels import Panels, by_depth, in_dot_panels, panels_of, starts
 from .conv import window
 
+MultiplyAdd = Callable[..., tuple[str, Ahead | None]]  # `matrix.multiply_add`, or one of the same operands
+
 MOST_POSITIONS = 128  # whose sums wait together, where lines are not longer
 LONGEST_LINE = 512
 
@@ -550,7 +552,9 @@ class Convolution:
             (count, step), *inner = loops
             if not inner:
                 fetched = Ahead(ahead, self.bytes_ahead(kind))
-                panel, after = self.multiply_add(f, tile, rows, f.size(step), panel, count, fetched)
+                panel, after = self.multiply_add(
+                    f, tile, rows, self.apart, f.size(step), panel, count, fetched
+                )
                 return panel, after.pointer if after is not None else ahead
             with f.loop(0, count, 1, [("ptr", p) for p in (*rows, panel, ahead)]) as loop:
                 *at, panel, ahead = loop.carried
@@ -564,18 +568,10 @@ class Convolution:
         along(loops, rows, f.offset("%b", tile.line), next_panel)
         matrix.store(f, tile, sums, tile.line)
 
-    def multiply_add(
-        self,
-        f: KernelFunction,
-        tile: MatrixTile,
-        rows: list[str],
-        step: str,
-        panel: str,
-        steps: int | str,
-        ahead: Ahead,
-    ) -> tuple[str, Ahead | None]:
-        """The products of some steps; where the panel, and what is ahead, go on."""
-        return matrix.multiply_add(f, tile, rows, self.apart, step, panel, steps, ahead)
+    @property
+    def multiply_add(self) -> MultiplyAdd:
+        """Adds the products of some steps to a tile's sums."""
+        return matrix.multiply_add
 
     def emit_epilogue(self, f: KernelFunction, kind: Panels) -> None:
         """What becomes of the sums of all pixels."""

@@ -28,9 +28,8 @@ from ..text.vectors import Vectors
 from ..tiles import gathered_pixels, matrix, thirds
 from ..tiles.blocked import Image, displaced, halo_layout, image_of, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
-from ..tiles.matrix import MatrixTile
 from ..tiles.packing import padded
-from ..tiles.panel import LINE, Ahead, load_widened
+from ..tiles.panel import LINE, load_widened
 from ..tiles.panels import Panels
 from ..tiles.stored_panel import stored_halves
 from ..tiles.thirds import Parts
@@ -38,6 +37,7 @@ from .conv import window
 from .conv_matrix import (
     Convolution,
     MatrixTiling,
+    MultiplyAdd,
     in_whole_steps,
     is_taken,
     pack_steps,
@@ -248,17 +248,9 @@ class _Thirds(Convolution):
 
     # A block of lines ----------------------------------------------------------------------------
 
-    def multiply_add(
-        self,
-        f: KernelFunction,
-        tile: MatrixTile,
-        rows: list[str],
-        step: str,
-        panel: str,
-        steps: int | str,
-        ahead: Ahead,
-    ) -> tuple[str, Ahead | None]:
-        return thirds.multiply_add(f, self.parts, tile, rows, self.apart, panel, steps, ahead, step=step)
+    @property
+    def multiply_add(self) -> MultiplyAdd:
+        return partial(thirds.multiply_add, parts=self.parts)
 
     def check(self, f: KernelFunction, kind: Panels) -> None:
         """Sums that are not finite are added up on vectors: parts of infinities are no numbers."""
@@ -267,7 +259,7 @@ class _Thirds(Convolution):
             place = f.add(f.mul(line.index, self.pitch), column.index)
             sums = f.offset("%sums", f.mul(place, self.tile(kind).line))
             found = [f.load(v.type, f.offset(sums, j * LINE), LINE) for j in range(kind.vectors)]
-            with f.when(f.invert(thirds.are_finite(f, v, found))):
+            with f.when(thirds.is_left(v, thirds.rest(v, found))):
                 self.add_on_vectors(f, kind, sums, line.index, column.index)
 
     def add_on_vectors(self, f: KernelFunction, kind: Panels, sums: str, line: str, column: str) -> None:

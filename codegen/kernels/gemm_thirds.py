@@ -346,7 +346,8 @@ class _Thirds(Matrices):
             matrix.clear_or_load(f, tile, f.compare("eq", "%first", 0, "i64"), sums, tile.line)
             ahead = Ahead("%ahead", self.bytes_ahead(tile.vectors)) if self.fetched else None
             rows = [f.offset("%a", i * below * self.row_bytes) for i in range(tile.high)]
-            thirds.multiply_add(f, parts, tile, rows, self.row_bytes, "%parts", "%steps", ahead, share)
+            sizes = self.row_bytes, self.step_bytes
+            thirds.multiply_add(f, tile, rows, *sizes, "%parts", "%steps", ahead, parts=parts, others=share)
             matrix.store(f, tile, sums, tile.line)
             f.statement("ret void")
 
@@ -369,18 +370,14 @@ class _Thirds(Matrices):
             f.statement("ret void")
 
     def any_not_finite(self, f: Function, vectors: int) -> str:
-        """Whether a sum in scratch memory is an infinity or no number: its product with 0 is not 0."""
-        single = Vectors(f, "float32", self.tiling.lanes)
-        words, zero = single.of("uint32"), single.constant(0.0)
+        """Whether a sum in scratch memory is an infinity or no number."""
+        v = Vectors(f, "float32", self.tiling.lanes)
+        words = v.of("uint32")
         with f.loop(0, "%rows", 1, [(words.type, "zeroinitializer")]) as loop:
-            found: str = loop.carried[0]
-            for j in range(vectors):
-                at = f.mul(loop.index, 4 * vectors * self.tiling.lanes)
-                loaded = f.load(single.type, f.offset("%scratch", f.add(at, 4 * j * self.tiling.lanes)), 64)
-                found = words.bit_or(found, single.bits(single.mul(loaded, zero)))
-            loop.carry(found)
-        magnitude = words.bit_and(loop.results[0], words.constant(0x7FFFFFFF))
-        return words.any(words.compare("ne", magnitude, words.constant(0)))
+            row = f.offset("%scratch", f.mul(loop.index, 4 * vectors * v.lanes))
+            sums = [f.load(v.type, f.offset(row, 4 * j * v.lanes), 64) for j in range(vectors)]
+            loop.carry(words.bit_or(loop.carried[0], thirds.rest(v, sums)))
+        return thirds.is_left(v, loop.results[0])
 
     def add_on_vectors(self, f: Function, vectors: int, raw: Place) -> None:
         """The sums of all rows, from A's and the panel's float32."""
@@ -561,8 +558,8 @@ class _Thirds(Matrices):
             following = f.offset(stored, first * width + self.panel_bytes())
 
             def split(step: int | str, count: int | str, to: str, pair: int | str = 0) -> None:
-                source, first = self.split_from(f, wide, step, width, pair)
-                f.run(f"@{ENTRY}.{name}.split", f"ptr {source}", f"ptr {to}", f"i64 {first}", f"i64 {count}")
+                source, begun = self.split_from(f, wide, step, width, pair)
+                f.run(f"@{ENTRY}.{name}.split", f"ptr {source}", f"ptr {to}", f"i64 {begun}", f"i64 {count}")
 
             buffers = [("ptr", f.offset(parts, k * self.run_bytes)) for k in range(2 if self.splits else 0)]
             if self.splits:
@@ -692,7 +689,8 @@ class _Codes(_Thirds):
             panel = f.offset(panel, parts.beside * tile.panel_step)
             ahead = ahead and ahead.after(f, 1)
             rest = f.sub(self.scaled_steps(f, index), 1)
-            thirds.multiply_add(f, parts, tile, rows, self.row_bytes, panel, rest, ahead)
+            sizes = self.row_bytes, self.step_bytes
+            thirds.multiply_add(f, tile, rows, *sizes, panel, rest, ahead, parts=parts)
         matrix.store(f, tile, [f.offset("%near", i * below * tile.line) for i in range(tile.high)], tile.line)
         block = f.divide(f.mul(f.add("%first", index), self.unit.depth), form.block)[0]
         scales = f.offset("%panel", f.mul(block, form.block_bytes(tile.columns)))

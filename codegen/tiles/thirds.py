@@ -171,20 +171,18 @@ def splits(
 
 def multiply_add(
     f: Function,
-    parts: Parts,
     tile: MatrixTile,
     lhs: Sequence[str],
     row: int | str,
+    step: int | str,
     panel: str,
     steps: int | str,
     ahead: Ahead | None,
+    *,
+    parts: Parts,
     others: Callable[[str], Sequence[Writer]] = lambda index: (),
-    step: int | str | None = None,
 ) -> tuple[str, Ahead | None]:
-    """Adds the products of `steps` steps of k to the sums; returns where the panel, and what is ahead, go on.
-    lhs: for each register of rows the address of its first row, the rows `row` bytes apart, the next step
-    `step` bytes on, or right behind. others: of a step, what vectors do meanwhile."""
-    forward = parts.count * matrix.STEP_BYTES if step is None else step
+    """`matrix.multiply_add` of parts. others: of a step, what vectors do meanwhile."""
     fetched = [ahead.pointer] if ahead is not None else []
     with f.loop(0, steps, 1, [("ptr", p) for p in (*fetched, *lhs, panel)]) as loop:
         *a, b = loop.carried[len(fetched) :]
@@ -194,7 +192,7 @@ def multiply_add(
             here.fetch(f)
             moved = [here.after(f, 1).pointer]
         add_step(f, parts, tile, a, row, b, others(loop.index))
-        loop.carry(*moved, *(f.offset(p, forward) for p in a), f.offset(b, parts.beside * tile.panel_step))
+        loop.carry(*moved, *(f.offset(p, step) for p in a), f.offset(b, parts.beside * tile.panel_step))
     return loop.results[-1], ahead and replace(ahead, pointer=loop.results[0])
 
 
@@ -218,9 +216,13 @@ def add_step(
         loaded = part, other
 
 
-def are_finite(f: Function, v: Vectors, sums: Sequence[str]) -> str:
-    """Whether no lane is an infinity or no number: its product with 0 is not 0."""
+def rest(v: Vectors, sums: Sequence[str]) -> str:
+    """What is left of sums times 0: bits besides the sign where one is an infinity or no number."""
+    return reduce(v.of("uint32").bit_or, [v.bits(v.mul(x, v.constant(0.0))) for x in sums])
+
+
+def is_left(v: Vectors, bits: str) -> str:
+    """Whether bits of a `rest`, or of several together, are those of a sum that is not finite."""
     words = v.of("uint32")
-    bits = [v.bits(v.mul(x, v.constant(0.0))) for x in sums]
-    magnitude = words.bit_and(reduce(words.bit_or, bits), words.constant(0x7FFFFFFF))
-    return f.invert(words.any(words.compare("ne", magnitude, words.constant(0))))
+    magnitude = words.bit_and(bits, words.constant(0x7FFFFFFF))
+    return words.any(words.compare("ne", magnitude, words.constant(0)))

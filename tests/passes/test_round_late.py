@@ -128,6 +128,18 @@ def test_products_of_what_an_operator_has_widened_are_those_of_float16s():
     )
 
 
+def test_convolutions_of_float16s_are_too():
+    text = """graph g(%x: float16[1, 2, 5, 5], %y: float32[1, 2, 5, 5]) {
+        %w = constant float16[3, 2, 1, 1] splat 0.5
+        %0 = map(%w) { cast($0, float32) } from "a (Conv)"
+        %1 = map(%x) { cast($0, float32) } from "a (Conv)"
+        %2 = conv(%1, %0) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1) from "a (Conv)"
+        %3 = conv(%y, %0) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1) from "b (Conv)"
+        return %2, %3
+    }"""
+    becomes(round_late, text, text.replace('(1, 1) from "a (Conv)"', '(1, 1) halves=true from "a (Conv)"'))
+
+
 def test_a_pool_takes_float32_as_it_is():
     text = """graph g(%x: float16[1, 2, 3]) {
         %0 = map(%x) { exp($0) }
