@@ -62,14 +62,17 @@ def rows(measurement: Measurement) -> Iterator[Row]:
     now: dict[tuple[str, str], list[tuple[Expected, float | None]]] = {}
     for node, estimate in measurement.now:
         now.setdefault(_kernel(node), []).append((node, estimate))
+    then: dict[tuple[str, str], list[int]] = {}
+    for k, node in enumerate(expected):
+        then.setdefault(_kernel(node), []).append(k)
     for k, its in sorted(found.items()):
         node = expected[k]
         estimated, measured = (float(sum(getattr(t, kind) for t in its)) for kind in ("estimated_ns", "ns"))
         if measurement.now:
-            same = now.get(_kernel(node))
-            if not same:
+            same, which = now.get(_kernel(node), []), then[_kernel(node)].index(k)
+            if which >= len(same):
                 continue
-            (node, estimate), before = same.pop(0), node
+            (node, estimate), before = same[which], node
             times = max(1, round(len(its) / max(1, before.steps)))  # of a loop's body
             estimated = estimated * _total(node) / _total(before) if estimate is None else estimate * times
         parts = (node.compute, node.memory, node.overhead)

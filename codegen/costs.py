@@ -100,7 +100,7 @@ AHEAD = 4096  # bytes: no more is fetched ahead than a page
 FIRST = 0.25  # of that wait, for each computed operand: several come at a time
 SUMMED = 0.6  # of the time that sums take to a result and back, which products do not hide
 OTHERS = 6.0  # bytes a nanosecond that other cores bring into the last-level cache, which is theirs too
-CODE = 3.0  # times as long as bytes of a copy take those of code that was not used for long
+CODE = 2.0  # times as long as bytes of a copy take those of code that was not used for long
 CODE_BYTES = 8  # that a line of a kernel's text becomes
 
 # Cycles.
@@ -383,13 +383,11 @@ def away(target: Target, node: Node, code: int, passed: Mapping[Value, Passed]) 
 
 
 def fetching(target: Target, code: int) -> float:
-    """Nanoseconds that so many bytes of code take which a run uses once: from memory they come as data do,
-    but lines are waited for. Of long code a run takes one way through; what is short comes with what lies
-    beside it."""
-    facts, used = target.facts, min(code, AHEAD)
-    beyond = 1 - shared(target, target.run_bytes, target.run_ns)
-    begun = far(target, min(target.run_bytes, facts.level3_bytes // 2))
-    return begun * used / AHEAD + beyond * CODE * used / facts.memory_rate
+    """Nanoseconds that so many bytes of code take longer which a run uses once than what is at hand. Of long
+    code a run takes one way through."""
+    used = min(code, AHEAD)
+    apart = 1 / rate(target, target.run_bytes, target.run_ns) - 1 / rate(target, used)
+    return CODE * used * max(0.0, apart)
 
 
 def _apart(target: Target, node: Node, passed: Mapping[Value, Passed]) -> float:

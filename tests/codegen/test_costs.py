@@ -150,7 +150,9 @@ def test_code_that_was_not_used_since_the_last_run_is_away_where_a_run_touches_m
     (node,) = select_kernels(parse(CHAIN), TARGET).nodes
     small, large = (replace(TARGET, run_bytes=times * TARGET.facts.level2_bytes) for times in (0, 2))
     delays = [costs.away(t, node, code, {}).overhead for t in (small, large) for code in (0, costs.AHEAD)]
-    assert delays[0] == delays[1] and delays[3] == delays[2] + costs.far(TARGET, large.run_bytes)
+    apart = 1 / costs.rate(TARGET, large.run_bytes) - 1 / costs.rate(TARGET, costs.AHEAD)
+    assert delays[0] == delays[1]
+    assert delays[3] == pytest.approx(delays[2] + costs.CODE * costs.AHEAD * apart)
 
 
 def test_long_code_takes_longer_to_come_from_memory():
