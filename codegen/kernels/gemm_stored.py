@@ -75,8 +75,6 @@ def _rounds(node: Node[Contract], product: Product) -> bool:
 def tilings(node: Node[Contract], product: Product, form: Form, target: Target) -> Iterator[Tiling]:
     integers = node.op.rounded != 0 and _dot(form, node.op.rounded, target) is not None
     lanes, m = target.lanes("float32"), product.m.size
-    alone = node.op.rounded == 0 and form.block <= MOST_OF_STEP and _rounds(node, product)
-    alone = alone and _adds_digits(form, target) and (m == 1 or not isinstance(m, int))
     for vectors in range(1, 5):
         if vectors > 1 and (vectors - 1) * lanes >= dims.typical(product.n.size):
             break
@@ -96,8 +94,22 @@ def tilings(node: Node[Contract], product: Product, form: Form, target: Target) 
                 form=form,
                 few=few,
                 integers=integers,
-                digits=alone and panels.holds_digits(target, vectors),
+                digits=reads_digits(node, product, form, vectors, target),
             )
+
+
+def reads_digits(node: Node[Contract], product: Product, form: Form, vectors: int, target: Target) -> bool:
+    """Whether a row that is alone is multiplied as the digits of its numbers."""
+    if (
+        node.op.rounded
+        or form.block > MOST_OF_STEP
+        or (isinstance(product.m.size, int) and product.m.size > 1)
+    ):
+        return False
+    dot = _dot(form, form.block, target)  # four products take less than decoding codes
+    return (
+        dot is not None and not dot.words and _rounds(node, product) and panels.holds_digits(target, vectors)
+    )
 
 
 def _dot(form: Form, rounded: int, target: Target) -> Dot | None:
@@ -110,10 +122,20 @@ def _dot(form: Form, rounded: int, target: Target) -> Dot | None:
     return target.byte_dot(*ROUNDED, pairs=form.bits < 8)
 
 
-def _adds_digits(form: Form, target: Target) -> bool:
-    """Whether four products of digits take less than decoding codes."""
+def integer_sums(
+    f: Function, tile: mk.Tile, rows: mk.Rows, panel: str, form: Form, target: Target, digits: bool = False
+) -> list[str]:
+    """The sums of rounded rows over a panel, or of those that are the digits of one."""
+    lhs, rhs, accumulate = ROUNDED
     dot = _dot(form, form.block, target)
-    return dot is not None and not dot.words
+    integers = replace(tile, lhs=lhs, rhs=rhs, accumulate=accumulate, dot=dot)
+    return panels.multiply_add_rounded(f, integers, rows, panel, form, digits=digits)
+
+
+def digit_sums(f: Function, tile: mk.Tile, a: str, panel: str, form: Form, target: Target) -> list[str]:
+    """The sums of a row that is alone, whose digits lie at `a`."""
+    digits = mk.fixed_rows(a, [k * row_bytes(form, True) for k in range(DIGITS)], 1)
+    return integer_sums(f, replace(tile, rows=DIGITS), digits, panel, form, target, digits=True)
 
 
 def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Estimate:
@@ -243,20 +265,11 @@ class Stored(Gemm):
             ahead = self.ahead(tile) if self.shared else None
             return panels.multiply_add_kept(f, tile, rows, b, self.form, self.decoded(f), ahead)
         if self.tiling.integers:
-            return self.integer_sums(f, tile, rows, b)
+            return integer_sums(f, tile, rows, b, self.form, self.target)
         if self.of_digits(tile.rows):
-            digits = mk.fixed_rows(a, [k * row_bytes(self.form, True) for k in range(DIGITS)], 1)
-            return self.integer_sums(f, replace(tile, rows=DIGITS), digits, b, digits=True)
+            return digit_sums(f, tile, a, b, self.form, self.target)
         chains = mk.chains_for(self.target, tile.rows, self.tiling.vectors)
         return panels.multiply_add_decoded(f, tile, rows, b, self.form, chains)
-
-    def integer_sums(
-        self, f: Function, tile: mk.Tile, rows: mk.Rows, panel: str, digits: bool = False
-    ) -> list[str]:
-        lhs, rhs, accumulate = ROUNDED
-        dot = _dot(self.form, self.form.block, self.target)
-        integers = replace(tile, lhs=lhs, rhs=rhs, accumulate=accumulate, dot=dot)
-        return panels.multiply_add_rounded(f, integers, rows, panel, self.form, digits=digits)
 
     def of_digits(self, height: int) -> bool:
         """Whether tiles of so many rows that decode their panels read digits: a row that is alone."""
@@ -269,7 +282,7 @@ class Stored(Gemm):
         product = self.product_step()
         p, t = self.plain, self.tiling
         if t.digits:
-            step = digits_step(self.target, t.form, p.operands[0], dims.minimum(p.m.size, 1))
+            step = digits_step(self.target, t.form, p.operands[0], 0, p.m.size)
             return Code((step, product), (DIGITS * row_bytes(t.form, True),), over)
         if not self.block:
             return Code((product,), (), over)

@@ -25,7 +25,7 @@ from ...records import dataclass
 from ...target import Ability, Matrix, Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, offered
+from ..kernel import MORE, Choice, Code, KernelFunction, KernelText, Offer, Step, offered
 from ..text.emitter import ENTRY, Function, Text
 from ..text.vectors import Vectors
 from ..tiles import epilogue as epilogues
@@ -35,9 +35,10 @@ from ..tiles.contraction import A, B, Product, product_of
 from ..tiles.epilogue import Epilogue, Place
 from ..tiles.matrix import MatrixTile, Writer
 from ..tiles.panel import Ahead, Panel
-from ..tiles.stored_panel import Form, stored_form, stored_operand
+from ..tiles.rounded_rows import digits_step, row_bytes
+from ..tiles.stored_panel import DIGITS, Form, stored_form, stored_operand
 from ..tiles.thirds import Parts
-from . import gemm, gemm_matrix
+from . import gemm, gemm_matrix, gemm_stored
 from .gemm_matrix import Matrices
 
 MOST_ROWS = 640  # of a block, which splits its panels anew
@@ -59,11 +60,13 @@ ROWS = -1  # among the places of operands: A's rows as they are
 @dataclass(frozen=True)
 class Tiling(gemm_matrix.Tiling):
     """That of `gemm_matrix`; `steps` of k are multiplied at a time, in runs. `form`: how panels are stored,
-    where not as float32. `halves`: whether two parts of a number are enough (`Contract.halves`)."""
+    where not as float32. `halves`: whether two parts of a number are enough (`Contract.halves`). `digits`:
+    whether a row that is alone is multiplied as the digits of its numbers."""
 
     steps: int = field(kw_only=True)
     form: Form | None = field(kw_only=True, default=None)
     halves: bool = field(kw_only=True, default=False)
+    digits: bool = field(kw_only=True, default=False)
 
     @property
     def codes(self) -> int:
@@ -112,7 +115,13 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     unit = unit_of(product, target) if product is not None else None
     if product is None or unit is None or node.op.rounded or not epilogues.supported(node.op.epilogue):
         return
-    tiling = _tiling(product, stored_form(node, product, target), node.op.halves, unit, target)
+    with dims.of_many(MORE):
+        tiling = _tiling(product, stored_form(node, product, target), node.op.halves, unit, target)
+    if tiling.form is not None and not isinstance(product.m.size, int):
+        digits = gemm_stored.reads_digits(node, product, tiling.form, tiling.vectors, target)
+        tiling = replace(
+            tiling, digits=digits and tiling.few <= stored_panel.few_rows(target, tiling.vectors)
+        )
     yield Offer(estimate(node, product, tiling, unit, target), tiling, packed=(product.operands[1],))
 
 
@@ -189,8 +198,26 @@ def _splitting(product: Product, parts: Parts, columns: int, target: Target) -> 
     return costs.compute(target, parts.panel_split * depth * columns / target.lanes("float32"))
 
 
+def few_rows(product: Product, form: Form | None, vectors: int, target: Target) -> int:
+    """Of the tiles on vectors that multiply few rows, from A's and the panel's own."""
+    if form is not None:
+        return stored_panel.few_rows(target, vectors)
+    return min(gemm.most_rows(product), mk.most_rows(target, vectors))
+
+
+def _estimate_of_few(node: Node, product: Product, tiling: Tiling, form: Form, target: Target) -> Estimate:
+    """On vectors, as `gemm_stored` multiplies them, behind a step that splits nothing."""
+    rows = few_rows(product, form, tiling.vectors, target)
+    where = (rows, tiling.vectors, tiling.lanes, "panels", tiling.block, tiling.group, "constant")
+    stored = gemm_stored.Tiling(*where, form=form, few=rows, integers=False, digits=tiling.digits)
+    return gemm_stored.estimate(node, product, stored, target) + costs.step(target)
+
+
 def estimate(node: Node, product: Product, tiling: Tiling, unit: Matrix, target: Target) -> Estimate:
     """The steps of all tiles, splitting both operands, the epilogue, reading and writing everything once."""
+    is_few = not isinstance(product.m.size, int) and dims.typical(product.m.size) <= tiling.few
+    if is_few and tiling.form is not None:
+        return _estimate_of_few(node, product, tiling, tiling.form, target)
     m, n, depth = (dims.typical(d) for d in (product.m.size, product.n.size, product.depth))
     steps, panels = -(-depth // unit.depth), -(-n // unit.columns) / tiling.vectors
     tiles = -(-m // tiling.rows)
@@ -276,8 +303,8 @@ class _Thirds(Matrices):
         return dims.number(self.depth)
 
     @property
-    def is_copied(self) -> int:
-        return 1  # whatever there is of them is split
+    def is_copied(self) -> dims.Dimension:
+        return dims.compare("lt", self.tiling.few, self.product.m.size) if self.few else 1
 
     @property
     def step_bytes(self) -> int:
@@ -286,7 +313,7 @@ class _Thirds(Matrices):
 
     @property
     def row_bytes(self) -> int:
-        return dims.number(super().row_bytes)
+        return self.step_bytes * self.steps | matrix.LINE
 
     def panel_bytes(self) -> int:
         form = self.tiling.form
@@ -304,11 +331,8 @@ class _Thirds(Matrices):
         return -(-self.panel_bytes() // (matrix.LINE * self.steps * self.together)) * matrix.LINE
 
     def _few_heights(self) -> list[int]:
-        """Of the tiles on vectors that multiply few rows, from A's and the panel's own."""
-        if self.tiling.form is not None:
-            return list(range(1, stored_panel.few_rows(self.target, self.tiling.vectors) + 1))
-        most = mk.most_rows(self.target, self.tiling.vectors)
-        return list(range(1, min(gemm.most_rows(self.product), most) + 1))
+        most = few_rows(self.product, self.tiling.form, self.tiling.vectors, self.target)
+        return list(range(1, most + 1))
 
     @property
     def blocks_of_depth(self) -> list[tuple[int, int]]:
@@ -396,6 +420,14 @@ class _Thirds(Matrices):
 
     # The entry -----------------------------------------------------------------------------------
 
+    def code(self) -> Code:
+        found, p, form = super().code(), self.product, self.tiling.form
+        if not self.tiling.digits or form is None:
+            return found
+        step = digits_step(self.target, form, p.operands[0], len(found.temporaries), p.m.size)
+        digits = DIGITS * row_bytes(form, True)
+        return replace(found, steps=(step, *found.steps), temporaries=(*found.temporaries, digits))
+
     @property
     def parts_at(self) -> int:
         """Where the thirds of a panel lie in scratch memory, behind the sums of tiles."""
@@ -458,7 +490,13 @@ class _Thirds(Matrices):
         if form is None:
             panel = Panel(b, ahead=self.ahead(tile) if self.shared else None)
             return mk.multiply_add(f, tile, start, rows, panel, dims.number(p.depth), chains=chains)
+        if self.of_digits(tile.rows):
+            return gemm_stored.digit_sums(f, tile, a, b, form, self.target)
         return stored_panel.multiply_add_decoded(f, tile, rows, b, form, chains)
+
+    def of_digits(self, height: int) -> bool:
+        """Whether tiles of so many rows on vectors read digits: a row that is alone."""
+        return self.tiling.digits and height == 1
 
     def decode(self, f: Function, vectors: int, panel: str) -> None:
         """What is stored as float32, zeros behind it."""
@@ -515,7 +553,8 @@ class _Thirds(Matrices):
 
         def panel(name: str, number: str, columns: str) -> None:
             def tile(height: int, row: str, _: str) -> None:
-                at = [*gemm.Gemm.tile_places(self, f, operands, row, number), "%scratch"]
+                given = {**operands, A: f.temporary(1)} if self.of_digits(height) else operands
+                at = [*gemm.Gemm.tile_places(self, f, given, row, number), "%scratch"]
                 ahead = self.shares(f, at[B], row, height) if self.shared else ()
                 at, numbers = [*at, *ahead[:1]], [*words, *ahead[1:], columns]
                 arguments = [*(f"ptr {x}" for x in at), *(f"i64 {x}" for x in numbers)]

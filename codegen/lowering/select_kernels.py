@@ -36,7 +36,7 @@ from ...ir.ops import (
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Kernel, choices_of, chosen
+from ..kernel import LEVEL, Choice, Kernel, choices_of, chosen
 from ..kernels import KERNELS, gemm, loop_nest
 from .arithmetic import arithmetic_of, reason_of
 from .equal_nodes import itself, seen
@@ -198,7 +198,19 @@ class _Selection:
                 many = [choice for kernel in KERNELS for choice in choices_of(kernel, node, self.target)]
             if 2 * _best_time(many, loop=True) < _best_time(many, loop=False):
                 return choices
-        return fast
+        return self._lasting(node, fast)
+
+    def _lasting(self, node: Node, choices: list[Choice]) -> list[Choice]:
+        """The choices for a matrix product, without those of kernels that take as long as another's and for
+        many rows longer."""
+        least = min(choice.time for choice in choices)
+        level = {choice.kernel for choice in choices if choice.time <= LEVEL * least}
+        if len(level) == 1 or not isinstance(node.op, Contract):
+            return choices
+        with dims.of_many(gemm.UNKNOWN):
+            times = {k: min(choice.time for choice in choices_of(k, node, self.target)) for k in level}
+        worse = {kernel for kernel, time in times.items() if time > LEVEL * min(times.values())}
+        return [choice for choice in choices if choice.kernel not in worse]
 
     def _cost(self, node: Node) -> float:
         """Nanoseconds for a node, for bringing its operands into the layouts that it reads, and for copying

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...ir import dims
 from ...ir.dims import Dimension
 from ...target import Target
 from .. import costs
@@ -130,22 +131,21 @@ def _finish(
 # Digits ------------------------------------------------------------------------------------------
 
 
-def digits_step(target: Target, form: Form, operand: int, rows: Dimension) -> Step:
-    """Writes the first `rows` contiguous rows of float32, the node's operand, as digits into the code's
-    temporary 0: `DIGITS` rows of integers each, the lowest digits first."""
+def digits_step(target: Target, form: Form, operand: int, temporary: int, rows: Dimension) -> Step:
+    """Writes the row of float32 that is the node's operand, where `rows` are one, as digits into the code's
+    temporary: `DIGITS` rows of integers, the lowest digits first."""
     k = KernelText(target)
     lanes = _lanes(target, form.block)
-    with k.entry() as f, f.loop("%first", "%last") as row:
-        source = f.offset(f.input(operand), f.mul(row.index, 4 * form.depth))
-        out = f.offset(f.temporary(0), f.mul(row.index, DIGITS * row_bytes(form, True)))
+    with k.entry() as f:
+        source, out = f.input(operand), f.temporary(temporary)
         whole, rest = divmod(form.depth, form.block)
         if whole:
             with f.loop(0, whole) as loop:
                 _digits(f, form, lanes, source, out, loop.index, form.block)
         if rest:
             _digits(f, form, lanes, source, out, whole, rest)
-    each = costs.compute(target, IN_DIGITS * form.depth / lanes)
-    return k.step(rows, costs.work(each, 1) * rows)
+    each, alone = costs.compute(target, IN_DIGITS * form.depth / lanes), dims.compare("eq", rows, 1)
+    return k.step(alone, costs.work(each, 1) * alone)
 
 
 def _digits(

@@ -171,6 +171,35 @@ def test_rows_that_only_the_run_counts(stored):
         assert (np.abs(got - sums) <= 96 * ROUNDING * magnitudes).all()
 
 
+@pytest.mark.parametrize("zero", ["each", "middle"])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_a_row_that_is_alone_is_multiplied_as_digits(bits, zero):
+    """As `gemm_stored` multiplies it, to the bit, and a number that is none makes its results none."""
+    weights = blocks_of(bits, 40, 128, 32, zero)
+    node = contract("mk,nk->mn", (dims.symbol("m"), 128), weights)
+    (choice,) = choices_of(gemm_thirds, node, TARGET)
+    assert choice.tiling.digits
+    for spread in (1, 1e3, np.nan):
+        a = np.random.default_rng(9).standard_normal((1, 128)).astype(np.float32)
+        a[0, ::7] *= spread
+        got = run(node, a, weights.array, sizes={"m": 1})
+        if got is None:
+            return
+        ((stored,),) = (
+            harness.run_choice(node, c, (a, weights.array), TARGET, {"m": 1})
+            for c in choices_of(gemm_stored, node, TARGET)
+        )
+        np.testing.assert_array_equal(got, stored[0])
+
+
+def test_few_rows_are_not_split_for_matrices():
+    node = contract("mk,nk->mn", (dims.symbol("m"), 128), blocks_of(4, 40, 128, 32, "middle"))
+    (choice,) = choices_of(gemm_thirds, node, TARGET)
+    digits, split, _ = gemm_thirds.emit(node, choice, TARGET).steps
+    parts = {m: [dims.evaluate(step.parts, {"m": m}) for step in (digits, split)] for m in (1, 4, 5)}
+    assert parts == {1: [1, 0], 4: [0, 0], 5: [0, 5]}
+
+
 def test_infinities_and_what_is_no_number_are_where_they_belong():
     a, b = kinds(34, 64, 5)[:, ::-1].copy(), np.random.default_rng(6).standard_normal((64, 40), np.float32)
     a[3, 5], a[7, 0], a[9, 63], a[20, 8], a[21, 9:11] = np.inf, -np.inf, np.nan, 3.4e38, (np.inf, -np.inf)

@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from support.pass_text import operands, ops
+from support.stored import blocks_of
 
 from onnxc.codegen.costs import Estimate
 from onnxc.codegen.kernel import Offer
@@ -248,6 +249,17 @@ def test_the_tile_for_one_row_of_a_batch_suits_many(depth, columns):
     """Tiles of few rows are not slower for one, and half as fast for many."""
     one, many = (product_of_rows(dims.symbol("b", typical=n), depth, columns).tiling for n in (1, 64))
     assert one.rows >= many.rows * 2 / 3
+
+
+@pytest.mark.parametrize("zero", ["each", "middle"])
+def test_codes_of_a_batch_are_multiplied_by_what_suits_many_rows(zero):
+    """Of two kernels that take as long for one row."""
+    x = Value(TensorType("float32", (dims.symbol("b", typical=1), 256)), "x")
+    weights = Value(TensorType("float32", (512, 256)), "", blocks_of(4, 512, 256, 32, zero))
+    node = make_node(Contract("mk", "nk", "mn", "float32"), [x, weights])
+    for name, kernel in (("sapphirerapids", "gemm_thirds"), ("x86-64-v4", "gemm_stored")):
+        (found,) = select_kernels(Graph((x,), node.outputs, (node,)), TARGETS[name]).nodes
+        assert found.choice.name == kernel
 
 
 def test_one_column_of_a_batch_is_summed_along_its_rows():
