@@ -12,7 +12,7 @@ Reorder nodes are put where a consumer wants another layout than the producer gi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -151,10 +151,7 @@ class _Selection:
     def _offered(self, node: Node) -> list[Choice]:
         """The choices for a node whose operands are stored so far as their types say, or all dense: of those
         with equal layouts the fastest, since nothing else tells them apart."""
-        choices = self.candidates(node)
-        if any(_layout(v) for v in node.inputs):
-            inputs = tuple(_stored(v, None) for v in node.inputs)
-            choices = [*choices, *self.candidates(Node(node.op, inputs, node.outputs, node.origin))]
+        choices = [choice for way in _stored_ways(node) for choice in self.candidates(way)]
         fastest: dict[object, Choice] = {}
         for choice in self.tuned.applied(node, self._scaling(node, choices)):
             layouts = choice.inputs, choice.output
@@ -194,8 +191,7 @@ class _Selection:
         if not fast or not _is_product(node) or all(dims.is_static(v.shape) for v in node.inputs):
             return choices
         if _best_time(choices, loop=True) < _best_time(choices, loop=False):
-            with dims.of_many(gemm.UNKNOWN):
-                many = [choice for kernel in KERNELS for choice in choices_of(kernel, node, self.target)]
+            many = self._of_many(node, KERNELS)
             if 2 * _best_time(many, loop=True) < _best_time(many, loop=False):
                 return choices
         return self._lasting(node, fast)
@@ -207,10 +203,17 @@ class _Selection:
         level = {choice.kernel for choice in choices if choice.time <= LEVEL * least}
         if len(level) == 1 or not isinstance(node.op, Contract):
             return choices
-        with dims.of_many(gemm.UNKNOWN):
-            times = {k: min(choice.time for choice in choices_of(k, node, self.target)) for k in level}
+        times: dict[Kernel, float] = {}
+        for choice in self._of_many(node, level):
+            times[choice.kernel] = min(choice.time, times.get(choice.kernel, math.inf))
         worse = {kernel for kernel, time in times.items() if time > LEVEL * min(times.values())}
         return [choice for choice in choices if choice.kernel not in worse]
+
+    def _of_many(self, node: Node, kernels: Iterable[Kernel]) -> list[Choice]:
+        """What kernels offer for the node where its open sizes are large."""
+        with dims.of_many(gemm.UNKNOWN):
+            ways = _stored_ways(node)
+            return [c for way in ways for kernel in kernels for c in choices_of(kernel, way, self.target)]
 
     def _cost(self, node: Node) -> float:
         """Nanoseconds for a node, for bringing its operands into the layouts that it reads, and for copying
@@ -398,6 +401,14 @@ def _refused(node: Node) -> NoReturn:
 def _best_time(choices: Sequence[Choice], loop: bool) -> float:
     """The least nanoseconds of LoopNest, or of all others."""
     return min((c.time for c in choices if (c.kernel is loop_nest) == loop), default=math.inf)
+
+
+def _stored_ways(node: Node) -> list[Node]:
+    """The node with its operands as they are stored so far, and all dense."""
+    if not any(_layout(v) for v in node.inputs):
+        return [node]
+    inputs = tuple(_stored(v, None) for v in node.inputs)
+    return [node, Node(node.op, inputs, node.outputs, node.origin)]
 
 
 def _is_product(node: Node) -> bool:

@@ -1,6 +1,7 @@
 """select_kernels: every node that computes gets a kernel, blocked values flow between those that read them,
 and results are dense."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import ml_dtypes
@@ -260,6 +261,27 @@ def test_codes_of_a_batch_are_multiplied_by_what_suits_many_rows(zero):
     for name, kernel in (("sapphirerapids", "gemm_thirds"), ("x86-64-v4", "gemm_stored")):
         (found,) = select_kernels(Graph((x,), node.outputs, (node,)), TARGETS[name]).nodes
         assert found.choice.name == kernel
+
+
+def test_what_suits_many_rows_is_asked_of_dense_operands_too():
+    """An operand in blocks is reordered for a product: its kernels offer nothing for blocks. Of one row the
+    weights, which come from far, are all that takes time."""
+    target = replace(TARGETS["sapphirerapids"], least_run_bytes=1 << 24)
+    with dims.of_ones():
+        found = selected(
+            """graph g(%x: float32[b, 192, 14, 14]) {
+            %k = constant float32[192, 192, 1, 1] #k
+            %w = constant int8[48, 192, 1, 1] #w
+            %0 = conv(%x, %k) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
+            %1 = reduce(%0) kind=sum axes=(2, 3) keepdims=true
+            %2 = map(%1) { cast($0, uint8) }
+            %3 = contract(%2, %w) lhs=nchw rhs=ochw out=no accumulate=int32
+            return %3
+        }""",
+            target,
+            {"k": np.ones((192, 192, 1, 1), np.float32), "w": np.ones((48, 192, 1, 1), np.int8)},
+        )
+    assert kernels(found)[-1] == "gemm_matrix"
 
 
 def test_one_column_of_a_batch_is_summed_along_its_rows():
