@@ -485,13 +485,12 @@ class _Thirds(Matrices):
         columns: int | str | None,
     ) -> list[str]:
         form, p = self.tiling.form, self.product
-        rows = mk.strided_rows(f, a, self.word(self.step_of(p.m, A)), tile.rows, self.sizes[A])
-        chains = mk.chains_for(self.target, tile.rows, self.tiling.vectors)
         if form is None:
-            panel = Panel(b, ahead=self.ahead(tile) if self.shared else None)
-            return mk.multiply_add(f, tile, start, rows, panel, dims.number(p.depth), chains=chains)
+            return super().sums(f, tile, level, a, b, start, columns)
         if self.of_digits(tile.rows):
             return gemm_stored.digit_sums(f, tile, a, b, form, self.target)
+        rows = mk.strided_rows(f, a, self.word(self.step_of(p.m, A)), tile.rows, self.sizes[A])
+        chains = mk.chains_for(self.target, tile.rows, self.tiling.vectors)
         return stored_panel.multiply_add_decoded(f, tile, rows, b, form, chains)
 
     def of_digits(self, height: int) -> bool:
