@@ -100,16 +100,11 @@ def tilings(node: Node[Contract], product: Product, form: Form, target: Target) 
 
 def reads_digits(node: Node[Contract], product: Product, form: Form, vectors: int, target: Target) -> bool:
     """Whether a row that is alone is multiplied as the digits of its numbers."""
-    if (
-        node.op.rounded
-        or form.block > MOST_OF_STEP
-        or (isinstance(product.m.size, int) and product.m.size > 1)
-    ):
-        return False
-    dot = _dot(form, form.block, target)  # four products take less than decoding codes
-    return (
-        dot is not None and not dot.words and _rounds(node, product) and panels.holds_digits(target, vectors)
-    )
+    m, dot = product.m.size, _dot(form, form.block, target)
+    if dot is None or dot.words or not panels.holds_digits(target, vectors):
+        return False  # four products would take more than decoding codes
+    is_open = m == 1 or not isinstance(m, int)
+    return is_open and not node.op.rounded and form.block <= MOST_OF_STEP and _rounds(node, product)
 
 
 def _dot(form: Form, rounded: int, target: Target) -> Dot | None:

@@ -52,6 +52,7 @@ SHARES = 4  # tiles, at most, among which splitting a panel is divided
 LEAST_DEPTH = 64  # of a sum whose error a chain of multiply-adds may have too
 SPLITTING = ".splitting"  # behind the name of tiles that split a share of the next run's panel, too
 ROWS = -1  # among the places of operands: A's rows as they are
+ALONE = 1  # the temporary, behind that of split rows, in which a row's digits lie
 
 
 # Choosing ----------------------------------------------------------------------------------------
@@ -304,6 +305,7 @@ class _Thirds(Matrices):
 
     @property
     def is_copied(self) -> dims.Dimension:
+        """1 where a step splits A's rows: not where they are few."""
         return dims.compare("lt", self.tiling.few, self.product.m.size) if self.few else 1
 
     @property
@@ -424,7 +426,7 @@ class _Thirds(Matrices):
         found, p, form = super().code(), self.product, self.tiling.form
         if not self.tiling.digits or form is None:
             return found
-        step = digits_step(self.target, form, p.operands[0], len(found.temporaries), p.m.size)
+        step = digits_step(self.target, form, p.operands[0], ALONE, p.m.size)
         digits = DIGITS * row_bytes(form, True)
         return replace(found, steps=(step, *found.steps), temporaries=(*found.temporaries, digits))
 
@@ -552,7 +554,7 @@ class _Thirds(Matrices):
 
         def panel(name: str, number: str, columns: str) -> None:
             def tile(height: int, row: str, _: str) -> None:
-                given = {**operands, A: f.temporary(1)} if self.of_digits(height) else operands
+                given = {**operands, A: f.temporary(ALONE)} if self.of_digits(height) else operands
                 at = [*gemm.Gemm.tile_places(self, f, given, row, number), "%scratch"]
                 ahead = self.shares(f, at[B], row, height) if self.shared else ()
                 at, numbers = [*at, *ahead[:1]], [*words, *ahead[1:], columns]

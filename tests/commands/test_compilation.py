@@ -32,6 +32,20 @@ def models(tmp_path):
     return tmp_path
 
 
+def test_an_interruption_of_a_text_that_is_executed_is_a_status_too(models):
+    """Python would end `python -m` by the signal then."""
+    rules = models / "rules.py"
+    rules.write_text('exec("import os\\nos.kill(os.getpid(), 2)\\nfor i in range(10**7): pass")')
+    command = [sys.executable, "-P", "-m", "onnxc", "compile", models / "twice.onnx", "--operators", rules]
+    ended = subprocess.run([*command, "-o", models / "twice.so"], preexec_fn=heard, stderr=subprocess.DEVNULL)
+    assert ended.returncode == 130 and not (models / "twice.so").exists()
+
+
+def heard():
+    """Has a process end when it is interrupted, which one that is started in the background ignores."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("command", ["compile", "reduce --against reference"])
 @pytest.mark.parametrize("request_", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_who_is_asked_to_end_leaves_neither_files_nor_children(models, command, request_):
