@@ -149,7 +149,7 @@ class Process:
 
 
 @contextlib.contextmanager
-def _requests_later() -> Iterator[None]:
+def requests_later() -> Iterator[None]:
     """Has requests to end that Python code answers, an interruption among them, answered behind the block."""
     asked: dict[int, FrameType | None] = {}
     handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
@@ -170,7 +170,7 @@ def start(command: Sequence[str], result: Path, directory: Path) -> Process:
     """Starts a command that makes `result`; it runs in `directory` and in a process group of its own."""
     started = None
     try:
-        with _requests_later():  # one in the midst of this would leave a process that nobody knows
+        with requests_later():  # one in the midst of this would leave a process that nobody knows
             popen = subprocess.Popen(
                 command,
                 cwd=directory,

@@ -22,6 +22,7 @@ from ..lowering.lower import Lowered
 from ..text.emitter import ENTRY
 from . import object_cache, workers
 from . import worker as in_process
+from .compiler import requests_later
 from .runtime import PREFIX
 from .worker import CODE, LEAN
 
@@ -112,8 +113,9 @@ class CodeGeneration:
             return
         self._modules.put((-sum(map(len, texts)), next(self._number), (output, texts, *machine)))
         if len(self._threads) < self.jobs:
-            self._threads.append(threading.Thread(target=self._serve, daemon=True))
-            self._threads[-1].start()
+            with requests_later():  # what has not begun cannot be waited for
+                self._threads.append(threading.Thread(target=self._serve, daemon=True))
+                self._threads[-1].start()
 
     def _serve(self) -> None:
         """What a thread does: gives one module after the other to a worker of its own."""

@@ -1,5 +1,8 @@
-"""With what effort kernels are compiled."""
+"""With what effort kernels are compiled, and that who interrupts it leaves nothing behind."""
 
+import os
+import signal
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -29,3 +32,21 @@ def test_loops_are_reduced_in_strength_where_that_gains(tmp_path, monkeypatch, t
     generation = objects.CodeGeneration(tmp_path, 0, asked)
     generation.add_kernels(SimpleNamespace(steps=[SimpleNamespace(text=text)]), TARGETS[target])
     assert [how[-1] for how in added] == [level]
+
+
+def test_an_interruption_while_a_thread_begins_is_one_behind_it(tmp_path, monkeypatch):
+    """A thread that has not begun cannot be waited for."""
+    begin, before = threading.Thread.start, signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupted(thread):
+        os.kill(os.getpid(), signal.SIGINT)
+        begin(thread)
+
+    monkeypatch.setattr(objects, "GROUP", 1)
+    try:
+        with pytest.raises(KeyboardInterrupt), objects.CodeGeneration(tmp_path, 1) as generation:
+            monkeypatch.setattr(threading.Thread, "start", interrupted)
+            generation.add("entry", SUMS, WIDE.triple, WIDE.processor)
+        assert not any(thread.is_alive() for thread in generation._threads)
+    finally:
+        signal.signal(signal.SIGINT, before)
