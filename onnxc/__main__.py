@@ -1,7 +1,5 @@
 """`onnxc` and `python -m onnxc`: the command line. An interruption is silent even while it is imported."""
 
-INTERRUPTED = 130  # the exit status
-
 
 def main() -> int:
     """Runs the command that the process was given; its exit status."""
@@ -10,11 +8,10 @@ def main() -> int:
 
         status = cli.main()
     except KeyboardInterrupt:
-        status = INTERRUPTED
-    if status == INTERRUPTED:
-        # `python -m` ends by the signal, whatever the status, where the last text that was executed was
-        # interrupted: records are made by such texts.
-        exec("")
+        status = 130
+    # Where the last text that was executed was interrupted, as those are of which dataclasses are made,
+    # `python -m` ends by the signal, whatever the status is.
+    exec("")
     return status
 
 

@@ -9,6 +9,9 @@ Six products of thirds make one of float32, whose sums lose no more than a chain
 of two parts one of factors that stand for float16 numbers. Of a row's thirds and bfloat16s, or codes of few
 bits, whose sums are scaled block by block, there are three. Parts of what is not finite, or nearly too great,
 are no numbers: tiles with sums that are not finite are added up again on vectors.
+
+Where the run tells how many rows there are, few are not split but multiplied on vectors, as by `gemm` or
+`gemm_stored`.
 """
 
 from __future__ import annotations
@@ -116,7 +119,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     unit = unit_of(product, target) if product is not None else None
     if product is None or unit is None or node.op.rounded or not epilogues.supported(node.op.epilogue):
         return
-    with dims.of_many(MORE):
+    with dims.of_many(MORE):  # where a run usually has few rows, vectors multiply these
         tiling = _tiling(product, stored_form(node, product, target), node.op.halves, unit, target)
     if tiling.form is not None and not isinstance(product.m.size, int):
         digits = gemm_stored.reads_digits(node, product, tiling.form, tiling.vectors, target)
@@ -199,16 +202,9 @@ def _splitting(product: Product, parts: Parts, columns: int, target: Target) -> 
     return costs.compute(target, parts.panel_split * depth * columns / target.lanes("float32"))
 
 
-def few_rows(product: Product, form: Form | None, vectors: int, target: Target) -> int:
-    """Of the tiles on vectors that multiply few rows, from A's and the panel's own."""
-    if form is not None:
-        return stored_panel.few_rows(target, vectors)
-    return min(gemm.most_rows(product), mk.most_rows(target, vectors))
-
-
 def _estimate_of_few(node: Node, product: Product, tiling: Tiling, form: Form, target: Target) -> Estimate:
     """On vectors, as `gemm_stored` multiplies them, behind a step that splits nothing."""
-    rows = few_rows(product, form, tiling.vectors, target)
+    rows = stored_panel.few_rows(target, tiling.vectors)
     where = (rows, tiling.vectors, tiling.lanes, "panels", tiling.block, tiling.group, "constant")
     stored = gemm_stored.Tiling(*where, form=form, few=rows, integers=False, digits=tiling.digits)
     return gemm_stored.estimate(node, product, stored, target) + costs.step(target)
@@ -333,8 +329,11 @@ class _Thirds(Matrices):
         return -(-self.panel_bytes() // (matrix.LINE * self.steps * self.together)) * matrix.LINE
 
     def _few_heights(self) -> list[int]:
-        most = few_rows(self.product, self.tiling.form, self.tiling.vectors, self.target)
-        return list(range(1, most + 1))
+        """Of the tiles on vectors that multiply few rows, from A's and the panel's own."""
+        if self.tiling.form is not None:
+            return list(range(1, stored_panel.few_rows(self.target, self.tiling.vectors) + 1))
+        most = mk.most_rows(self.target, self.tiling.vectors)
+        return list(range(1, min(gemm.most_rows(self.product), most) + 1))
 
     @property
     def blocks_of_depth(self) -> list[tuple[int, int]]:

@@ -37,13 +37,12 @@ def test_an_interruption_of_a_text_that_is_executed_is_a_status_too(models):
     rules = models / "rules.py"
     rules.write_text('exec("import os\\nos.kill(os.getpid(), 2)\\nfor i in range(10**7): pass")')
     command = [sys.executable, "-P", "-m", "onnxc", "compile", models / "twice.onnx", "--operators", rules]
-    ended = subprocess.run([*command, "-o", models / "twice.so"], preexec_fn=heard, stderr=subprocess.DEVNULL)
+    ended = subprocess.run(
+        [*command, "-o", models / "twice.so"],
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in the background
+    )
     assert ended.returncode == 130 and not (models / "twice.so").exists()
-
-
-def heard():
-    """Has a process end when it is interrupted, which one that is started in the background ignores."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("command", ["compile", "reduce --against reference"])
