@@ -27,7 +27,7 @@ from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, offered
 from ..text.conversion import from_computed
-from ..text.emitter import ENTRY, memory_type, vector_type
+from ..text.emitter import ENTRY, memory_type, scalar_type, vector_type
 from ..text.vectors import Vectors
 from ..tiles import gathered_pixels, matrix
 from ..tiles.blocked import (
@@ -579,18 +579,22 @@ class Convolution:
         size = lanes * dtypes.itemsize(self.dtype)
         done = Finish(self.epilogue, f, self.out, kind.vectors, (1, 1))
         start = self.epilogue.start(f, kind.vectors)
-        with f.loop(0, "%lines") as line, f.loop(0, self.width) as column:
-            place = f.add(f.mul(line.index, self.pitch), column.index)
+
+        def finish(line: str, column: str, count: int) -> None:
+            place = f.add(f.mul(line, self.pitch), column)
             waiting = f.offset("%sums", f.mul(place, waits))
             for j in range(kind.vectors):
-                value: str = f.load(
-                    vector_type("float" if self.dtype == "float32" else "i32", lanes),
-                    f.offset(waiting, j * size),
-                    self.unit.row_bytes,
-                )
-                if self.epilogue.bias is not None:
-                    value = plus(f, self.dtype, lanes, value, start[j])
-                done.finish([value], j, line.index, column.index)
+                sums: list[str] = []
+                for pixel in range(count):
+                    at = f.offset(waiting, pixel * waits + j * size)
+                    value: str = f.load(vector_type(scalar_type(self.dtype), lanes), at, self.unit.row_bytes)
+                    if self.epilogue.bias is not None:
+                        value = plus(f, self.dtype, lanes, value, start[j])
+                    sums.append(value)
+                done.finish(sums, j, line, column)
+
+        with f.loop(0, "%lines") as line:
+            done.along(0, self.width, partial(finish, line.index))
 
 
 def _joined(f: KernelFunction, parts: list[str], wanted: int, kind: str) -> str:

@@ -330,7 +330,7 @@ class Gemm:
     ):
         self.cost = cost
         self.product, self.tiling, self.target = product, tiling, target
-        self.body, self.numbers = node.op.epilogue, epilogues.numbers_of(node)
+        self.body, self.bounds = node.op.epilogue, epilogues.bounds_of(node)
         self.sizes = itemsizes(product, tiling.stored)
         self.width = tiling.vectors * tiling.lanes
         self.direct, self.packs = (tiling.source == source for source in ("direct", "in_parts"))
@@ -460,7 +460,7 @@ class Gemm:
             )
             for k in self.extra
         }
-        return Epilogue(self.body, operands, lambda d: str(self.word(d)), self.numbers)
+        return Epilogue(self.body, operands, lambda d: str(self.word(d)), self.bounds)
 
     def sums(
         self,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from ...ir import dims
 from ...ir.graph import Constant, Node, Value, regions
 from ...ir.ops import Contract, Conv, Fused, Gather, TreeEnsemble
+from ...ir.ranges import bound_of, bounds_in
 from ..nests.indexed import MOST_READ, repeated
 
 
@@ -41,9 +42,11 @@ def made_of(constant: Constant) -> object:
 
 def form_in(node: Node, numbers: Collection[Constant] = ()) -> Callable[[Constant], object]:
     """What the node's code depends on of its constants. Products of integers know no more of them than others
-    do. numbers: of which it depends on nothing."""
-    usual = made_of if isinstance(node.op, (Conv, Contract)) else form
-    return lambda constant: "number" if constant in numbers else usual(constant)
+    do; epilogues know how large floats are. numbers: of which it depends on nothing but that."""
+    if not isinstance(node.op, (Conv, Contract)):
+        return form
+    bounds = bounds_in(node.op.epilogue)
+    return lambda c: ("number" if c in numbers else made_of(c), bound_of(c, bounds))
 
 
 def content(constant: Constant) -> object:

@@ -17,6 +17,7 @@ from ...ir import expr
 from ...ir.expr import Expr
 from ...ir.graph import Constant, Graph, Node, TensorType, Value, walk
 from ...ir.ops import Contract, Conv
+from ...ir.ranges import bound_of, bounds_in
 from ...ir.regions import everywhere
 from ...records import dataclass
 from ...target import Target
@@ -66,15 +67,22 @@ def _but_for_numbers(node: Node, target: Target) -> object:
     operands."""
     body = _body(node)
     free = set(free_numbers(body, target))
+    bounds = bounds_in(body)  # by which code tells operands apart
     order = {e: k for k, e in enumerate(e for e in expr.topological(body) if e.op != "const")}
-    steps = [
-        (e.op, e.dtype, e.value, *(None if (e, k) in free else order.get(a, a) for k, a in enumerate(e.args)))
-        for e in order
-    ]
+
+    def argument(e: Expr, k: int) -> object:
+        a = e.args[k]
+        return bound_of(_operand(a.value), bounds) if (e, k) in free else order.get(a, a)
+
+    steps = [(e.op, e.dtype, e.value, *(argument(e, k) for k in range(len(e.args)))) for e in order]
     form = form_in(node)
     values = [(v.type, v.constant and form(v.constant)) for v in (*node.inputs, *node.outputs)]
     equal = [node.inputs.index(v) for v in node.inputs]
     return replace(node.op, epilogue=None), node.choice, tuple(steps), tuple(values), tuple(equal)
+
+
+def _operand(number: float) -> Constant:
+    return Constant("float32", (), splat=number)
 
 
 def _body(node: Node) -> Expr:
@@ -96,10 +104,7 @@ def _with_operands(nodes: Sequence[Node], target: Target) -> dict[Node, Node]:
     for number, (node, free) in enumerate(zip(nodes, places, strict=True)):
         first = len(node.inputs) - 1
         changed = {free[k]: expr.input_(first + operand, "float32") for k, operand in where.items()}
-        new = tuple(
-            Value(TensorType("float32", ()), "", Constant("float32", (), splat=column[number]))
-            for column in operands
-        )
+        new = tuple(Value(TensorType("float32", ()), "", _operand(column[number])) for column in operands)
         choice = chosen(node)
         if choice.inputs:
             choice = replace(choice, inputs=(*choice.inputs, *(None for _ in new)))

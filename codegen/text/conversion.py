@@ -120,7 +120,7 @@ def bounded(v: Vectors, x: str, source: str, high: float) -> str:
 SCALES = 2.0**-60, 2.0**60
 
 
-#: Below which a float32 may lie as an integer of 32 bits, with room for what was rounded on the way to it.
+#: Up to which a float32 may lie as an integer of 32 bits, with room for what was rounded on the way to it.
 WHOLE = 2.0**30
 
 
@@ -128,8 +128,8 @@ def quantised(
     v: Vectors, x: str, scale: float, zero: int, low: int, high: int, quiet: bool, small: bool = False
 ) -> str:
     """round(x / scale) + zero between low and high, as v.dtype, of at most 16 bits; NaN gives 0. x is
-    float32, and no signalling NaN where it is `quiet`; `small`: it is a number, and x / scale below WHOLE.
-    Unless it is 1, scale lies within SCALES, and the target has fused multiply-adds.
+    float32, and no signalling NaN where it is `quiet`; `small`: it is a number, and x / scale not above
+    WHOLE. Unless it is 1, scale lies within SCALES, and the target has fused multiply-adds.
 
     Dividing would take longer than all else. x times both halves of 1 / scale, a number of twice as many
     bits, is the quotient rounded once, but where that lies within 2^-22 units of the middle between two
@@ -161,7 +161,7 @@ def quantised(
 
 
 def _narrowed_together(v: Vectors, quotient: str, zero: int, low: int, high: int) -> str:
-    """round(quotient) + zero between bounds of a byte, of whole registers of float32 below WHOLE: integers
+    """round(quotient) + zero between bounds of a byte, of whole registers of float32 up to WHOLE: integers
     saturate where two vectors become one, and what is left to do takes a half of the instructions, then a
     quarter."""
     single, words, halves = v.of("float32"), v.of("int32"), v.of("int16")

@@ -9,8 +9,9 @@ roundings (`conversion.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TypeVar
 
 from ...ir import dtypes, expr
@@ -99,7 +100,7 @@ def lower(
     index: Callable[[int], str] | None = None,
     fail: Checks | None = None,
     plain: bool = False,
-    numbers: Collection[int] = (),
+    bounds: Mapping[int, float] = MappingProxyType({}),
 ) -> list[str]:
     """The values of the expressions for `lanes` elements, in the roots' own types (`scalar_type`; bool: i1).
 
@@ -107,11 +108,12 @@ def lower(
     dimension as an i64; `index(axis)` the elements' indices along an axis as `lanes` i64. An expression that
     holds a check needs `fail`, one with sizes or indices those functions: a missing one is a TypeError, as is
     an operation that the type does not have. `plain`: all NaN among the operands are those that arithmetic
-    gives of bfloat16, which they are where no operand is a wider float. `numbers`: operands that are not NaN.
+    gives of bfloat16, which they are where no operand is a wider float. `bounds`: what no absolute value
+    of some operands exceeds, which are not NaN.
     """
     leaves = [n for n in topological(*roots) if n.op in ("input", "bitcast", "lookup")]
     plain = plain or not any(n.op in ("bitcast", "lookup") or n.dtype in OTHER_NAN for n in leaves)
-    code = _Lowering(f, lanes, operand, size, index, fail, plain, numbers)
+    code = _Lowering(f, lanes, operand, size, index, fail, plain, bounds)
     stack = [(root, False) for root in reversed(roots)]
     while stack:
         node, ready = stack.pop()
@@ -161,11 +163,11 @@ class _Lowering:
         index: Callable[[int], str] | None,
         fail: Checks | None,
         plain: bool,
-        numbers: Collection[int],
+        bounds: Mapping[int, float],
     ):
         self.f, self.lanes, self.operand = f, lanes, operand
         self.size, self.index, self.fail, self.plain = size, index, fail, plain
-        self.numbers = numbers
+        self.bounds = bounds
         self.values: dict[int, str] = {}
         # LLVM keeps a bfloat that lives on into another block as a float and calls a library to round it
         # again, so these are used within their block only.
@@ -192,7 +194,7 @@ class _Lowering:
             value = self._half(node) or self._value(node, args)
         elif isinstance(step := self._steps[node], _Quantised):
             v = self.vectors(node.dtype)
-            quiet, small = step.x.op in _ARITHMETIC, magnitude(step.x) < WHOLE * step.scale
+            quiet, small = step.x.op in _ARITHMETIC, magnitude(step.x, self.bounds) <= WHOLE * step.scale
             value = quantised(v, args[0], step.scale, step.zero, step.low, step.high, quiet, small)
         else:
             value = step.emit(self.vectors(node.dtype), args[0])
@@ -266,7 +268,7 @@ class _Lowering:
         return value if exact else self._rounded(node, value, self.plain or node.op in _ARITHMETIC)
 
     def _is_number(self, node: Expr) -> bool:
-        return _is_number(node) or (node.op == "input" and node.value in self.numbers)
+        return _is_number(node) or (node.op == "input" and node.value in self.bounds)
 
     def _looked_up(self, v: Vectors, node: Expr) -> str:
         """What a table has for the bits of the argument."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 
 import numpy as np
@@ -27,7 +27,7 @@ from ..text.memory import load_lanes, store_lanes
 from ..text.scalar import lower
 from ..text.vectors import Vectors
 from .blocked import Image, Window, Wrapped, displaced, image_of, keep_channels, without_halo
-from .epilogue import in_registers, numbers_of
+from .epilogue import bounds_of, in_registers
 
 COLUMN = "%column"  # in a row of the image, of the first pixel of a tile that goes on in the next
 
@@ -170,7 +170,7 @@ class Epilogue:
         self.above: str | int = 0
         self.sums, self.channels = node.op.accumulate, dims.number(self.out.shape[1])
         self.partial = self.channels % block != 0
-        self.numbers = numbers_of(node)
+        self.bounds = bounds_of(node)
         found = [self._reading(i, v) for i, v in enumerate(node.inputs[2:], 2)]
         self.bias: Reading | None = None
         self.body: Expr | None = node.op.epilogue
@@ -343,7 +343,7 @@ class Epilogue:
         if self.body is None:
             return value
         lanes = self.block * pixels
-        (result,) = lower(f, [self.body], operand, lanes, lambda d: f.size(d), numbers=self.numbers)
+        (result,) = lower(f, [self.body], operand, lanes, lambda d: f.size(d), bounds=self.bounds)
         if self.partial and not self._keeps_zero:
             left = f.sub("%channels", vector * self.block)
             result = keep_channels(f, self.out.dtype, self.block, result, left)
@@ -462,17 +462,21 @@ class Finish:
         and of `count` columns from the first on."""
         if not self.epilogue.looped:
             return
+        with self.f.loop(*rows) as row:
+            self.along(first, count, partial(self._rework, row.index))
+
+    def along(self, first: str | int, count: str | int, body: Callable[[str, int], None]) -> None:
+        """`body` for (column, neighbours from there on) of so many columns, as many as are made at once."""
         f, several = self.f, self.together
         whole, last = f.add(first, f.round_down(count, several)), f.add(first, count)
-        with f.loop(*rows) as row:
-            with f.loop(first, whole, several) as column:
-                self._rework(row.index, column.index, several)
-            if is_number(count):
-                for start, some in self._groups(int(count) % several):
-                    self._rework(row.index, f.add(whole, start), some)
-            elif several > 1:
-                with f.loop(whole, last) as column:
-                    self._rework(row.index, column.index, 1)
+        with f.loop(first, whole, several) as column:
+            body(column.index, several)
+        if is_number(count):
+            for start, some in self._groups(int(count) % several):
+                body(f.add(whole, start), some)
+        elif several > 1:
+            with f.loop(whole, last) as column:
+                body(column.index, 1)
 
     def _rework(self, y: str, x: str, count: int) -> None:
         """The same for some neighbours in a row."""

@@ -7,13 +7,16 @@ need the registers that they occupy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 
 from ...ir import dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Node
 from ...ir.ops import Contract, Conv
+from ...ir.ranges import bound_of, bounds_in
 from ...records import dataclass
 from ..text.conversion import NARROW
 from ..text.emitter import Function, memory_type, vector_type
@@ -71,18 +74,21 @@ class Place:
 @dataclass(frozen=True)
 class Epilogue:
     """The body (None: the sums themselves) with its operands, numbered from 1 on as its inputs are.
-    `size` gives the code's word for a dimension. `numbers`: operands that are not NaN."""
+    `size` gives the code's word for a dimension. `bounds`: what no absolute value of some operands
+    exceeds."""
 
     body: Expr | None
     operands: Mapping[int, Operand]
     size: Callable[[Dimension], str] | None = None
-    numbers: Collection[int] = ()
+    bounds: Mapping[int, float] = field(default_factory=dict)
 
 
-def numbers_of(node: Node[Conv] | Node[Contract]) -> tuple[int, ...]:
-    """Which of the inputs of the node's body are constant, one element and not NaN."""
-    numbers = {i: v.constant.splat for i, v in enumerate(node.inputs) if v.constant is not None}
-    return tuple(i - 1 for i, n in numbers.items() if i > 1 and isinstance(n, float) and n == n)
+def bounds_of(node: Node[Conv] | Node[Contract]) -> dict[int, float]:
+    """{input of the node's body: what no absolute value of it exceeds} of small constants."""
+    constants = {i - 1: v.constant for i, v in enumerate(node.inputs) if i > 1 and v.constant is not None}
+    bounds = bounds_in(node.op.epilogue)
+    found = {i: bound_of(constant, bounds) for i, constant in constants.items()}
+    return {i: bound for i, bound in found.items() if bound < math.inf}
 
 
 def supported(body: Expr | None) -> bool:
@@ -192,7 +198,7 @@ def _apply(
         value = shared[key]
         return from_bits(f, reads.dtype, tile.lanes, value) if _held(reads.dtype) != reads.dtype else value
 
-    (value,) = lower(f, [epilogue.body], operand, tile.lanes, epilogue.size, numbers=epilogue.numbers)
+    (value,) = lower(f, [epilogue.body], operand, tile.lanes, epilogue.size, bounds=epilogue.bounds)
     return value
 
 

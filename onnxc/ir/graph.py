@@ -180,7 +180,7 @@ class Constant:
     DequantizeLinear, as float16 behind a Cast) looks through.
     """
 
-    __slots__ = ("_array", "_make", "derivation", "dtype", "shape", "splat", "steps")
+    __slots__ = ("_array", "_magnitude", "_make", "derivation", "dtype", "shape", "splat", "steps")
 
     def __init__(
         self,
@@ -191,6 +191,7 @@ class Constant:
     ):
         self.dtype, self.shape, self._make, self.splat = dtype, tuple(shape), make, splat
         self._array: np.ndarray | None = None
+        self._magnitude: float | None = None
         self.steps = 0
         self.derivation: Derivation | None = None
 
@@ -208,6 +209,17 @@ class Constant:
         if self._make is not None:
             return self._make()
         return np.broadcast_to(np.asarray(self.splat, dtypes.numpy_dtype(self.dtype)), self.shape)
+
+    @property
+    def magnitude(self) -> float:
+        """The greatest absolute value of a constant of floats; infinite where one is not finite."""
+        if self._magnitude is None:
+            some = (
+                self.array if self.splat is None else np.asarray(self.splat, dtypes.numpy_dtype(self.dtype))
+            )
+            most = float(np.abs(some.astype(np.float64)).max(initial=0.0))
+            self._magnitude = most if np.isfinite(most) else np.inf
+        return self._magnitude
 
     @property
     def nbytes(self) -> int:

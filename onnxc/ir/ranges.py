@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import ml_dtypes
 import numpy as np
 
 from . import dims, dtypes, expr
@@ -132,34 +133,87 @@ def all_inside(places: np.ndarray, size: Dimension) -> bool:
     return bool(isinstance(size, int) and places.size and (places >= 0).all() and (places < size).all())
 
 
-def magnitude(root: Expr) -> float:
-    """What no absolute value of an expression of floats exceeds, but for rounding; infinite where it may be
-    NaN. Operands that are no integers may be anything."""
-    integers, found = ranges_in(root, {}), dict[Expr, float]()
+BOUNDS = (2.0**-1, 2.0**10, 2.0**20)  # of constants of which nothing else is known: scales, bytes, others
+
+
+def bounds_in(body: Expr | None) -> tuple[float, ...]:
+    """Those of BOUNDS by which code of an expression tells constants apart: one, where it rounds nothing to
+    integers and nothing asks how large they are."""
+    rounds = body is not None and any(
+        node.op == "cast" and dtypes.is_integer(node.dtype) and dtypes.is_float(node.args[0].dtype)
+        for node in expr.topological(body)
+    )
+    return BOUNDS if rounds else BOUNDS[-1:]
+
+
+def bound_of(constant: Constant, bounds: Sequence[float] = BOUNDS) -> float:
+    """The least of bounds that no absolute value of a constant of floats exceeds; infinite where there is
+    none, or there are too many elements to look at."""
+    large = constant.splat is None and dims.product(constant.shape) > LOOKED_AT
+    if large or not dtypes.is_float(constant.dtype):
+        return math.inf
+    return next((bound for bound in bounds if constant.magnitude <= bound), math.inf)
+
+
+def magnitude(root: Expr, operands: Mapping[int, float]) -> float:
+    """What no absolute value of an expression of floats exceeds, but for rounding, where those of some
+    operands do not exceed `operands`; infinite where it may be NaN."""
+    integers, found = ranges_in(root, {}), dict[Expr, Between]()
     for node in expr.topological(root):
         if node in integers:
-            found[node] = float(max(map(abs, integers[node])))
-        elif dtypes.is_float(node.dtype) and (node.args or node.op == "const"):
-            found[node] = _magnitude(node, [found.get(a, math.inf) for a in node.args])
-    return found.get(root, math.inf)
+            low, high = integers[node]
+            found[node] = float(low), float(high)
+        elif dtypes.is_float(node.dtype) and (node.args or node.op in ("const", "input")):
+            found[node] = _between(node, [found.get(a, ANYTHING) for a in node.args], operands)
+    return max(map(abs, found.get(root, ANYTHING)))
 
 
-def _magnitude(node: Expr, sizes: Sequence[float]) -> float:
-    match node.op, sizes:
+Between = tuple[float, float]  # least and greatest, where it is no NaN
+ANYTHING = -math.inf, math.inf
+
+
+def _between(node: Expr, args: Sequence[Between], operands: Mapping[int, float]) -> Between:
+    """The bounds of a node; ANYTHING too where it may overflow."""
+    if any(math.inf in bounds for bounds in args):
+        return ANYTHING
+    low, high = _bounds(node, args, operands)
+    greatest = float(ml_dtypes.finfo(dtypes.numpy_dtype(node.dtype)).max)
+    return (low, high) if max(-low, high) < greatest else ANYTHING
+
+
+def _bounds(node: Expr, args: Sequence[Between], operands: Mapping[int, float]) -> Between:
+    match node.op, args:
         case "const", _:
-            return abs(node.value) if math.isfinite(node.value) else math.inf
-        case ("cast" | "neg" | "abs", [a]):
+            return (node.value, node.value) if math.isfinite(node.value) else ANYTHING
+        case "input", _:
+            most = operands.get(node.value, math.inf)
+            return -most, most
+        case ("cast", [a]):
             return a
-        case ("round" | "floor" | "ceil" | "trunc", [a]):
-            return a + 1
-        case ("add" | "sub", [a, b]):
-            return a + b
-        case ("min" | "max", [a, b]):
-            return max(a, b)
-        case ("mul", [a, b]) if math.isfinite(max(a, b)):
-            return a * b
-        case ("fma", [a, b, c]) if math.isfinite(max(a, b)):
-            return a * b + c
-        case ("div", [a, _]) if node.args[1].op == "const" and node.args[1].value != 0:
-            return a / abs(node.args[1].value)
-    return math.inf
+        case ("neg", [(a, b)]):
+            return -b, -a
+        case ("abs", [(a, b)]):
+            return 0.0, max(-a, b)
+        case ("round" | "floor" | "ceil" | "trunc", [(a, b)]):
+            return a - 1, b + 1
+        case ("add", [(a, b), (c, d)]):
+            return a + c, b + d
+        case ("sub", [(a, b), (c, d)]):
+            return a - d, b - c
+        case ("min", [(a, b), (c, d)]):
+            return min(a, c), min(b, d)
+        case ("max", [(a, b), (c, d)]):
+            return max(a, c), max(b, d)
+        case ("mul", [a, b]):
+            return _product(a, b)
+        case ("fma", [a, b, (c, d)]):
+            low, high = _product(a, b)
+            return low + c, high + d
+        case ("div", [a, (c, d)]) if c == d != 0:
+            return _product(a, (1 / c, 1 / c))
+    return ANYTHING
+
+
+def _product(a: Between, b: Between) -> Between:
+    products = [x * y for x in a for y in b]
+    return min(products), max(products)

@@ -1,9 +1,11 @@
-"""value_range and magnitude: between which numbers integers, and floats made of them, lie."""
+"""value_range, magnitude and bound_of: between which numbers integers, and floats made of them, lie."""
 
 import numpy as np
 import pytest
 
-from onnxc.ir.ranges import magnitude, repeated_element, value_range
+from onnxc.ir.dtypes import numpy_dtype
+from onnxc.ir.graph import Constant
+from onnxc.ir.ranges import bound_of, magnitude, repeated_element, value_range
 from onnxc.ir.text_parser import parse
 
 
@@ -41,25 +43,58 @@ def test_what_may_wrap_has_the_range_of_its_type():
     [
         ("cast(cast($0, int32), float32)", 255),
         ("mul(cast(sub(cast($0, int32), 100), float32), 0.5)", 77.5),
-        ("fma(cast(cast($0, int32), float32), -2.0, 10.0)", 520),
+        ("fma(cast(cast($0, int32), float32), -2.0, 10.0)", 500),
         ("div(neg(cast(cast($0, int32), float32)), 0.25)", 1020),
-        ("round(max(cast(cast($0, int32), float32), -300.0))", 301),
+        ("round(max(neg(cast(cast($0, int32), float32)), -100.0))", 101),
+        ("min(max(mul(cast($1, float32), $2), -90.0), 80.0)", 90),
+        ("fma(cast($1, float32), $2, $2)", 129 * 1024),
         ("cast($1, float32)", 127 + 1),
     ],
 )
 def test_floats_are_no_greater_than_what_they_are_made_of(body, expected):
-    (node,) = parse(f"graph g(%x: uint8[4], %z: int8[4]) {{ %0 = map(%x, %z) {{ {body} }} return %0 }}").nodes
-    assert magnitude(node.op.body) == expected
+    operands = "%x: uint8[4], %z: int8[4], %c: float32[4]"
+    (node,) = parse(f"graph g({operands}) {{ %0 = map(%x, %z, %c) {{ {body} }} return %0 }}").nodes
+    assert magnitude(node.op.body, {2: 1024.0}) == expected
 
 
 @pytest.mark.parametrize(
-    "body", ["$0", "mul(cast($1, float32), $0)", "exp(cast($1, float32))", "div(cast($1, float32), 0.0)"]
+    "body",
+    [
+        "$0",
+        "mul(cast($1, float32), $0)",
+        "exp(cast($1, float32))",
+        "div(cast($1, float32), 0.0)",
+        "mul(mul(cast($1, float32), 1e30), 1e30)",
+        "min($0, 1.0)",
+    ],
 )
 def test_floats_of_which_nothing_is_known_may_be_anything(body):
     (node,) = parse(
         f"graph g(%x: float32[4], %z: int8[4]) {{ %0 = map(%x, %z) {{ {body} }} return %0 }}"
     ).nodes
-    assert magnitude(node.op.body) == float("inf")
+    assert magnitude(node.op.body, {}) == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("elements", "bound"),
+    [
+        ([0.5, -0.2], 0.5),
+        ([255, -0.2], 1024),
+        ([-1040], 1 << 20),
+        ([1e7], float("inf")),
+        ([1, np.nan], float("inf")),
+        ([-np.inf], float("inf")),
+        ([], 0.5),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_constants_are_told_apart_by_how_large_they_are(dtype, elements, bound):
+    assert bound_of(Constant.of(np.asarray(elements, numpy_dtype(dtype)))) == bound
+
+
+def test_a_repeated_number_is_looked_at_once_and_many_different_ones_are_not():
+    assert bound_of(Constant("float32", (1000, 1000), splat=0.75)) == 1024
+    assert bound_of(Constant.of(np.zeros((100, 100), np.float32))) == float("inf")
 
 
 def test_large_constants_are_not_looked_at():

@@ -14,7 +14,7 @@ NARROW = ("float16", "bfloat16")
 targets = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
 
-def run(target, roots, arrays, lanes=None, index=None, sizes=None):
+def run(target, roots, arrays, lanes=None, index=None, sizes=None, bounds=None):
     """The roots for each element of the arrays of one length, or (code, value) of a failed check."""
     lanes = lanes or target.lanes("float32")
     kinds, kernel = [dtypes.from_numpy(a.dtype) for a in arrays], KernelText(target)
@@ -39,6 +39,7 @@ def run(target, roots, arrays, lanes=None, index=None, sizes=None):
                 lambda d: f.size(d),
                 numbers,
                 scalar.Checks(f),
+                bounds=bounds or {},
             )
             for root, output, value in zip(roots, outputs, values):
                 store_lanes(f, root.dtype, value, place(output, root.dtype), lanes)
@@ -117,9 +118,9 @@ def same(got, want):
     return np.array_equal(got, want)
 
 
-def check_exact(target, roots, *arrays, lanes=None):
+def check_exact(target, roots, *arrays, lanes=None, bounds=None):
     """One kernel for all the roots, which must give what they mean to the last bit."""
-    for root, got in zip(roots, run(target, roots, arrays, lanes), strict=True):
+    for root, got in zip(roots, run(target, roots, arrays, lanes, bounds=bounds), strict=True):
         want = meaning(root, arrays)
         if not same(got, want):
             wrong = [i for i in range(len(got)) if not same(got[i : i + 1], want[i : i + 1])]

@@ -178,6 +178,29 @@ def test_registers_that_become_bytes_together(target, dtype, low, high, zero, re
 
 
 @targets
+@pytest.mark.parametrize(("dtype", "low", "high"), [("uint8", 0, 255), ("int8", -128, 127)])
+def test_what_small_operands_make_becomes_bytes_without_bounds(target, dtype, low, high):
+    """As they saturate: sums at their ends times the greatest scales among them."""
+    sums = np.concatenate([np.arange(-900, 900, 7), 2 ** np.arange(31), -(2 ** np.arange(32))]).astype(
+        np.int32
+    )
+    generator = np.random.default_rng(0)
+    scales, factors = (
+        np.resize(np.float32([most, -most, *generator.normal(0, most / 40, 61)]), len(sums))
+        for most in (0.5, 1e3)
+    )
+    product = input_(0, "int32").cast("float32") * input_(1, "float32")
+    first = apply("round", product).maximum(-112.0).minimum(143.0)
+    second = apply("fma", first, input_(2, "float32"), input_(2, "float32"))
+    roots = [
+        apply("round", x).maximum(float(low)).minimum(float(high)).cast(dtype) for x in (product, second)
+    ]
+    for registers in (1, 4):
+        lanes = registers * target.lanes("float32")
+        check_exact(target, roots, sums, scales, factors, lanes=lanes, bounds={1: 0.5, 2: 1024.0})
+
+
+@targets
 def test_bitcast(target):
     check_exact(target, [expr.bitcast(input_(0, "float32"), "int32")], samples("float32"))
     check_exact(target, [expr.bitcast(input_(0, "int16"), "float16")], samples("int16"))

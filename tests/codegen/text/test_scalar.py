@@ -12,6 +12,7 @@ from onnxc.codegen.text import scalar
 from onnxc.codegen.text.memory import load_lanes, store_lanes
 from onnxc.ir import dtypes, expr
 from onnxc.ir.expr import apply, const, input_
+from onnxc.target import TARGETS
 
 # Integers and bool --------------------------------------------------------------------------------
 
@@ -208,6 +209,19 @@ def test_deep_and_repeated_expressions_take_linear_work():
     with kernel.entry() as f:
         scalar.lower(f, [deep, twice], lambda i: "%x", 8)
         assert len(f.lines) == 5064
+
+
+def test_bounds_of_bytes_take_no_instruction_where_operands_are_known_to_be_small():
+    scaled = input_(0, "int32").cast("float32") * input_(1, "float32")
+    root = apply("round", scaled).maximum(0.0).minimum(255.0).cast("uint8")
+
+    def comparisons(bounds):
+        kernel = KernelText(TARGETS["icelake-server"])
+        with kernel.entry() as f:
+            scalar.lower(f, [root], lambda i: "%x", 64, bounds=bounds)
+        return sum("fcmp" in line or "x86.avx512.m" in line for line in f.lines)
+
+    assert comparisons({1: 0.5}) == comparisons({1: 0.1}) == 0 < comparisons({}) == comparisons({1: 1.0})
 
 
 @pytest.mark.parametrize("target", harness.LEVELS.values(), ids=str)
