@@ -54,8 +54,9 @@ MESSAGE_TYPES = {
 class Parameter:
     """A formal input or output; the last one may be variadic and stand for many.
 
-    types: those that are allowed, as ONNX writes them, none standing for any. variable: parameters
-    that share one have the same type."""
+    types: those that are allowed, as ONNX writes them, none standing for any; those that a later operator
+    set allows among them, since exporters write convolutions of bfloat16 before operator set 22 allows them.
+    variable: parameters that share one have the same type."""
 
     name: str
     required: bool
@@ -114,6 +115,7 @@ def signature(domain: str, op_type: str, version: int) -> Signature | None:
         if rule is None or rule.since != schema.since_version:
             return None
     option = onnx.defs.OpSchema.FormalParameterOption
+    later = {formal.name: formal.types for formal in onnx.defs.get_schema(op_type, domain).inputs}
 
     def parameters(formals: Iterable[Any]) -> tuple[Parameter, ...]:
         return tuple(
@@ -121,7 +123,7 @@ def signature(domain: str, op_type: str, version: int) -> Signature | None:
                 formal.name,
                 formal.option == option.Single,
                 formal.option == option.Variadic,
-                frozenset(formal.types),
+                frozenset(formal.types) | later.get(formal.name, frozenset()),
                 formal.type_str if formal.is_homogeneous else "",
             )
             for formal in formals

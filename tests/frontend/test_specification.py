@@ -9,6 +9,7 @@ from support.agreement import check_runs
 
 from onnxc.diagnostics import ModelErrors
 from onnxc.frontend.importer import import_model
+from onnxc.ir.dtypes import numpy_dtype
 from onnxc.ir.interpret import run_graph
 
 
@@ -102,3 +103,26 @@ def test_a_window_greater_than_the_image_covers_it_once_where_sizes_round_up(siz
     shapes = [(2, 3, 4, 4)] if size else [(2, 3, 4, 4), (1, 3, 1, 9), (1, 3, 8, 15)]
     runs = [{"x": np.random.default_rng(1).standard_normal(shape).astype(np.float32)} for shape in shapes]
     check_runs(parsed(text, 22), tmp_path, runs)
+
+
+@pytest.mark.parametrize(
+    ("node", "opset"),
+    [("Conv (x, x)", 11), ("Conv (x, x)", 21), ("GlobalAveragePool (x)", 20), ("HardSigmoid (x)", 6)],
+)
+def test_types_that_only_a_later_operator_set_allows_are_taken(node, opset):
+    """As exporters of models in bfloat16 write them."""
+
+    def result(dtype):
+        graph = import_model(
+            parsed(f"g ({dtype}[1,2,3,3] x) => ({dtype}[1,n,h,w] y) {{ y = {node} }}", opset)
+        ).graph
+        return run_graph(graph, [x.astype(numpy_dtype(graph.inputs[0].dtype))])[0]
+
+    x = np.arange(18).reshape(1, 2, 3, 3) / 8
+    assert result("bfloat16").dtype == numpy_dtype("bfloat16")
+    np.testing.assert_allclose(result("bfloat16").astype(np.float32), result("float"), rtol=2**-7)
+
+
+def test_types_that_no_operator_set_allows_are_not():
+    model = parsed("g (int64[1,2,3,3] x) => (int64[1,n,h,w] y) { y = Conv (x, x) }", 11)
+    refused(model, "'X'", "tensor(int64)", "tensor(bfloat16), tensor(double), tensor(float), tensor(float16)")
