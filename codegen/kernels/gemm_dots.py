@@ -27,11 +27,12 @@ from ..text.memory import load_first
 from ..text.shuffles import row_sums
 from ..text.vectors import Vectors
 from ..tiles import epilogue as epilogues
+from ..tiles import gemm_tiling
 from ..tiles import microkernel as mk
 from ..tiles.contraction import A, B, Product, contraction_of, itemsizes, product_of
+from ..tiles.gemm_tiling import Tiling
 from ..tiles.panel import load_widened, widened
-from . import gemm
-from .gemm import Gemm, Tiling
+from .gemm import Gemm
 
 MOST_ROWS = 4  # of a tile
 
@@ -49,7 +50,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
         return
     if not epilogues.supported(contraction.op.epilogue) or contraction.op.rounded:
         return
-    product = gemm.expected(product)
+    product = gemm_tiling.expected(product)
     timed = partial(estimate, contraction, product, target=target)
     found = nearest((timed(tiling), tiling) for tiling in tilings(product, target))
     for cost, tiling in lasting(product.m.size, found, timed):
@@ -69,7 +70,7 @@ def tilings(product: Product, target: Target) -> Iterator[Tiling]:
     for rows in range(1, MOST_ROWS + 1):
         if isinstance(m, int) and rows > max(1, m):
             return
-        order, block, group = gemm.parts_of_tiles(
+        order, block, group = gemm_tiling.parts_of_tiles(
             product, target, rows, lanes, _tile_time(product, target, rows)
         )
         yield Tiling(rows, 1, lanes, order, block, group, "direct")

@@ -23,13 +23,15 @@ from ..costs import Estimate
 from ..kernel import ALL, Choice, Code, KernelFunction, Offer, nearest, offered
 from ..nests.nest import fail
 from ..tiles import epilogue as epilogues
+from ..tiles import gemm_tiling
 from ..tiles import microkernel as mk
 from ..tiles import stored_panel as panels
 from ..tiles.contraction import B, Product, product_of
+from ..tiles.gemm_tiling import Tiling
 from ..tiles.lines import Lines
 from ..tiles.stored_panel import stored_form, stored_operand
 from . import gemm, gemm_stored
-from .gemm import Gemm, Tiling
+from .gemm import Gemm
 
 WEIGHTS = 1  # the operand
 
@@ -65,7 +67,7 @@ def _estimate(one: Node[Contract], product: Product, tiling: Tiling, target: Tar
     """Of the rows of one expert."""
     if isinstance(tiling, gemm_stored.Tiling):
         return gemm_stored.estimate(one, product, tiling, target)
-    return gemm.estimate(one, product, tiling, target)
+    return gemm_tiling.estimate(one, product, tiling, target)
 
 
 def _tilings(node: Node[Fused], one: Node[Contract], product: Product, target: Target) -> Iterator[Tiling]:
@@ -75,13 +77,13 @@ def _tilings(node: Node[Fused], one: Node[Contract], product: Product, target: T
         # digits of rows have a step of their own, before it is known which rows an expert has
         found: Iterator[Tiling] = (replace(tiling, digits=False) for tiling in stored)
     else:
-        found = gemm.tilings(product, target)
+        found = gemm_tiling.tilings(product, target)
     for tiling in found:
         rows, width = tiling.rows, tiling.vectors * tiling.lanes
         tile_time = dims.typical(product.depth) * mk.step_time(target, rows, tiling.vectors) + costs.cycles(
             target, costs.TILE
         )
-        _, _, group = gemm.parts_of_tiles(product, target, rows, width, tile_time, by_rows=False)
+        _, _, group = gemm_tiling.parts_of_tiles(product, target, rows, width, tile_time, by_rows=False)
         source = "constant" if product.constant else "packed"
         yield replace(tiling, order="panels", block=ALL, group=group, source=source)
 

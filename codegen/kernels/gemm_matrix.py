@@ -28,13 +28,12 @@ from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, offe
 from ..text.emitter import ENTRY, Text
 from ..text.memory import load_first
 from ..tiles import epilogue as epilogues
-from ..tiles import matrix
+from ..tiles import gemm_tiling, matrix
 from ..tiles.contraction import A, B, Product, product_of
 from ..tiles.epilogue import Place
 from ..tiles.matrix import MatrixTile
 from ..tiles.panel import Ahead
-from . import gemm
-from .gemm import Gemm, pack_product, packing, parts_of_tiles
+from .gemm import Gemm, pack_product
 
 NEAR = 0.75  # of the first-level cache, for a run of steps
 MANY = 16  # panels that pay for copying rows
@@ -43,7 +42,7 @@ MANY = 16  # panels that pay for copying rows
 
 
 @dataclass(frozen=True)
-class Tiling(gemm.Tiling):
+class Tiling(gemm_tiling.Tiling):
     """That of `gemm`; each tile takes `run` steps of k of a panel, then the next `run`."""
 
     run: int = field(kw_only=True)
@@ -61,7 +60,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     steps = -(-dims.typical(product.depth) // unit.depth)
     time = steps * costs.matrix_step(target, unit, rows, vectors) + costs.cycles(target, costs.TILE)
     source = "constant" if product.constant else "packed"
-    order, block, group = parts_of_tiles(
+    order, block, group = gemm_tiling.parts_of_tiles(
         product, target, rows, vectors * unit.columns, time, by_rows=not product.constant
     )
     where = (order, block, group, source, unit.depth)
@@ -119,7 +118,7 @@ def estimate(node: Node, product: Product, tiling: Tiling, unit: Matrix, target:
     if product.constant:
         found += costs.stored(target, panel * panels)
     else:
-        found += packing(target, depth * n * size_b, unit.group, size_b)
+        found += gemm_tiling.packing(target, depth * n * size_b, unit.group, size_b)
     if copies(product, tiling, unit):
         found += costs.move(target, 2 * m * depth * size_a)
     found = found * repeats + costs.epilogue(target, node, product.accumulate) + costs.traffic(target, node)

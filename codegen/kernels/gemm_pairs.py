@@ -18,6 +18,7 @@ from ..costs import Estimate
 from ..kernel import Choice, Code, Offer, lasting, nearest, offered
 from ..text.emitter import Function
 from ..tiles import epilogue as epilogues
+from ..tiles import gemm_tiling
 from ..tiles import microkernel as mk
 from ..tiles.contraction import A, Product, product_of
 from ..tiles.packing import pack_columns, padded
@@ -27,7 +28,7 @@ from .gemm import Gemm
 
 
 @dataclass(frozen=True)
-class Tiling(gemm.Tiling):
+class Tiling(gemm_tiling.Tiling):
     """That of `gemm`; `further`: for how many further steps vectors have room."""
 
     further: int = 0
@@ -45,11 +46,13 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     if share > MOST_FURTHER:
         return
     found = [
-        Tiling(**vars(tiling), further=room) for tiling in gemm.tilings(product, able) if tiling.dot == GROUP
+        Tiling(**vars(tiling), further=room)
+        for tiling in gemm_tiling.tilings(product, able)
+        if tiling.dot == GROUP
     ]
 
     def timed(tiling: Tiling) -> Estimate:
-        cost = gemm.estimate(node, product, tiling, able)
+        cost = gemm_tiling.estimate(node, product, tiling, able)
         return replace(cost, compute=cost.compute * (1 + FURTHER * share))
 
     for cost, tiling in lasting(product.m.size, nearest((timed(tiling), tiling) for tiling in found), timed):

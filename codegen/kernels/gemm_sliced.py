@@ -22,6 +22,7 @@ from ..costs import Estimate
 from ..kernel import Argument, Choice, Code, KernelFunction, Offer, nearest, offered
 from ..text.emitter import Function
 from ..tiles import epilogue as epilogues
+from ..tiles import gemm_tiling
 from ..tiles import microkernel as mk
 from ..tiles.contraction import A, Product, product_of
 from ..tiles.stored_panel import stored_form
@@ -37,7 +38,7 @@ WHOLE = 64  # of which slices have multiples
 
 
 @dataclass(frozen=True)
-class Tiling(gemm.Tiling):
+class Tiling(gemm_tiling.Tiling):
     """That of `gemm` for `slice` terms, which a step adds."""
 
     slice: int = 0
@@ -52,7 +53,9 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
         return
     if not epilogues.supported(node.op.epilogue) or node.op.rounded:
         return
-    options = ((estimate(node, product, t, target), t) for t in tilings(gemm.expected(product), target))
+    options = (
+        (estimate(node, product, t, target), t) for t in tilings(gemm_tiling.expected(product), target)
+    )
     for cost, tiling in nearest(options):
         yield Offer(cost, tiling, packed=(product.operands[1],))
 
@@ -70,7 +73,7 @@ def tilings(product: Product, target: Target) -> Iterator[Tiling]:
     if dims.typical(m) * depth * size <= target.facts.level2_bytes // 2:
         return
     for terms in dict.fromkeys(-(-depth // (n * WHOLE)) * WHOLE for n in range(2, depth // LEAST + 1)):
-        for tiling in gemm.tilings(sliced(product, terms), target):
+        for tiling in gemm_tiling.tilings(sliced(product, terms), target):
             if tiling.dot > 1 or mk.chains_for(target, tiling.rows, tiling.vectors) > 1:
                 continue
             block = max(1, target.facts.level2_bytes // 3 // (terms * size * tiling.rows))
@@ -95,7 +98,7 @@ def slices(product: Product, size: int) -> list[int]:
 def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Estimate:
     """That of `gemm`, whose panels use the rows of a slice in turns; sums are written and read while no tile
     multiplies."""
-    found = gemm.estimate(node, product, tiling, target, tiling.slice)
+    found = gemm_tiling.estimate(node, product, tiling, target, tiling.slice)
     between = len(slices(product, tiling.slice)) - 1
     m, n = dims.typical(product.m.size), dims.typical(product.n.size)
     sums = 2 * m * n * dtypes.itemsize(product.accumulate)

@@ -24,12 +24,12 @@ from ..costs import Estimate
 from ..kernel import ALL, Choice, Code, KernelFunction, KernelText, Offer, Step, lasting, nearest, offered
 from ..text.emitter import ENTRY, Function
 from ..tiles import epilogue as epilogues
+from ..tiles import gemm_tiling
 from ..tiles import microkernel as mk
 from ..tiles import stored_panel as panels
 from ..tiles.contraction import A, Axis, B, Product, product_of
 from ..tiles.rounded_rows import IN_DIGITS, digits_step, rounding, rounding_step, row_bytes
 from ..tiles.stored_panel import DIGITS, Form, stored_form, stored_operand
-from . import gemm
 from .gemm import Gemm
 
 # Kinds of tiles, in their names:
@@ -40,7 +40,7 @@ ROUNDED = ("int8", "uint8", "int32")  # rounded rows, codes, sums of their produ
 
 
 @dataclass(frozen=True)
-class Tiling(gemm.Tiling):
+class Tiling(gemm_tiling.Tiling):
     """That of `gemm`; `form`: how panels are stored. `few`: so many rows at most are multiplied by what is
     decoded in registers. `integers`: of rounded rows, whether they are integers. `digits`: whether a row that
     is alone is multiplied as the digits of its numbers."""
@@ -79,12 +79,12 @@ def tilings(node: Node[Contract], product: Product, form: Form, target: Target) 
         if vectors > 1 and (vectors - 1) * lanes >= dims.typical(product.n.size):
             break
         few = panels.few_rows(target, vectors)
-        most = few if integers else min(gemm.most_rows(product), mk.most_rows(target, vectors))
+        most = few if integers else min(gemm_tiling.most_rows(product), mk.most_rows(target, vectors))
         rows = max(1, min(most, m)) if isinstance(m, int) else most
         tile_time = dims.typical(product.depth) * mk.step_time(target, rows, vectors) + costs.cycles(
             target, costs.TILE
         )
-        order, block, group = gemm.parts_of_tiles(product, target, rows, lanes * vectors, tile_time)
+        order, block, group = gemm_tiling.parts_of_tiles(product, target, rows, lanes * vectors, tile_time)
         if order == "rows":  # each part would decode all panels
             block, group = ALL, 1
         longer = (1, *LONGER) if isinstance(m, int) else LONGER[:1]
@@ -149,7 +149,7 @@ def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Es
         found += costs.epilogue(target, node, "float32") + costs.traffic(target, node) + costs.step(target)
     else:
         plain = replace(product, constant=False)
-        found = gemm.estimate(node, plain, replace(tiling, source="constant"), target)
+        found = gemm_tiling.estimate(node, plain, replace(tiling, source="constant"), target)
         times = 1 if m <= tiling.few else -(-m // (tiling.block * tiling.rows))
         found += costs.compute(target, times * vectors * costs.DECODED)
     if node.op.rounded:

@@ -32,7 +32,7 @@ from ..kernel import MORE, Choice, Code, KernelFunction, KernelText, Offer, Step
 from ..text.emitter import ENTRY, Function, Text
 from ..text.vectors import Vectors
 from ..tiles import epilogue as epilogues
-from ..tiles import matrix, stored_panel, thirds
+from ..tiles import gemm_tiling, matrix, stored_panel, thirds
 from ..tiles import microkernel as mk
 from ..tiles.contraction import A, B, Product, product_of
 from ..tiles.epilogue import Epilogue, Place
@@ -333,7 +333,7 @@ class _Thirds(Matrices):
         if self.tiling.form is not None:
             return list(range(1, stored_panel.few_rows(self.target, self.tiling.vectors) + 1))
         most = mk.most_rows(self.target, self.tiling.vectors)
-        return list(range(1, min(gemm.most_rows(self.product), most) + 1))
+        return list(range(1, min(gemm_tiling.most_rows(self.product), most) + 1))
 
     @property
     def blocks_of_depth(self) -> list[tuple[int, int]]:

@@ -37,7 +37,8 @@ from ...target import Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import LEVEL, Choice, Kernel, choices_of, chosen
-from ..kernels import KERNELS, gemm, loop_nest
+from ..kernels import KERNELS, loop_nest
+from ..tiles import gemm_tiling
 from .arithmetic import arithmetic_of, reason_of
 from .equal_nodes import itself, seen
 from .expand import expanded
@@ -211,7 +212,7 @@ class _Selection:
 
     def _of_many(self, node: Node, kernels: Iterable[Kernel]) -> list[Choice]:
         """What kernels offer for the node where its open sizes are large."""
-        with dims.of_many(gemm.UNKNOWN):
+        with dims.of_many(gemm_tiling.UNKNOWN):
             ways = _stored_ways(node)
             return [c for way in ways for kernel in kernels for c in choices_of(kernel, way, self.target)]
 

@@ -11,7 +11,7 @@ from onnxc.codegen.kernel import ALL, Choice, chosen
 from onnxc.codegen.kernels import gemm
 from onnxc.codegen.lowering.lower import lower
 from onnxc.codegen.lowering.select_kernels import select_kernels
-from onnxc.codegen.tiles import microkernel
+from onnxc.codegen.tiles import gemm_tiling, microkernel
 from onnxc.codegen.tiles.panels import panel_tiling, panel_tilings
 from onnxc.ir import dims, expr
 from onnxc.ir.ops import Conv
@@ -109,7 +109,7 @@ def test_dumps_show_what_a_node_is_estimated_to_take():
 
 
 def test_dumps_call_as_many_as_there_are_all():
-    tiling = gemm.Tiling(14, 2, 16, "rows", ALL, 3, "constant")
+    tiling = gemm_tiling.Tiling(14, 2, 16, "rows", ALL, 3, "constant")
     assert "order=rows, block=all, group=3" in str(Choice(Estimate(), tiling, kernel=gemm))
 
 
@@ -218,8 +218,8 @@ def test_what_a_run_of_the_least_sizes_touches_tells_where_its_constants_come_fr
 
 
 def test_panels_of_a_narrow_matrix_are_packed_whole():
-    assert gemm.packing(TARGET, 4096, 1, 4).overhead == 0
-    assert gemm.packing(TARGET, 4096, 4, 1).overhead == costs.cycles(TARGET, 1024 * costs.PACKED_WORD)
+    assert gemm_tiling.packing(TARGET, 4096, 1, 4).overhead == 0
+    assert gemm_tiling.packing(TARGET, 4096, 4, 1).overhead == costs.cycles(TARGET, 1024 * costs.PACKED_WORD)
 
 
 def test_what_no_size_changes_is_in_the_work_of_every_run():

@@ -12,7 +12,7 @@ from onnxc.codegen import costs
 from onnxc.codegen.costs import Estimate
 from onnxc.codegen.kernel import Choice, choices_of
 from onnxc.codegen.kernels import gemm
-from onnxc.codegen.tiles import contraction
+from onnxc.codegen.tiles import contraction, gemm_tiling
 from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.graph import Constant, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
@@ -146,7 +146,7 @@ def test_rows_that_only_the_run_knows_over_packed_weights(target, rows):
 def test_every_tiling_is_right(target, order, vectors):
     case = Case("mk,kn->mn", matrix(31, 150, 19))
     product = contraction.product_of(case.node)
-    for tiling in gemm.tilings(product, target):
+    for tiling in gemm_tiling.tilings(product, target):
         if tiling.vectors == vectors:
             small = replace(tiling, order=order, block=2, group=2)
             case.check(target, Choice(Estimate(), small, packed=(1,), kernel=gemm))
@@ -163,7 +163,7 @@ def test_a_matrix_of_the_run_wherever_it_is_packed(target, source, symbolic, ord
     """Of groups of panels the last is not full, nor is its last panel."""
     sizes = {"b": 2, "c": 3, **matrix(31, 150, 19)}
     case = Case(form, sizes, constant=None, types=types, symbolic=symbolic)
-    for tiling in gemm.tilings(contraction.product_of(case.node), target):
+    for tiling in gemm_tiling.tilings(contraction.product_of(case.node), target):
         small = replace(tiling, order=order, block=2, group=2, source=source)
         case.check(target, Choice(Estimate(), small, kernel=gemm))
 
@@ -185,10 +185,10 @@ def test_parts_pack_groups_of_panels_that_all_rows_multiply():
 def test_panels_that_a_row_goes_through_come_from_where_all_of_them_lie():
     case, target = Case("mk,kn->mn", matrix(512, 784, 128)), LEVELS["x86-64-v4"]
     product = contraction.product_of(case.node)
-    first = replace(next(iter(gemm.tilings(product, target))), order="rows")
+    first = replace(next(iter(gemm_tiling.tilings(product, target))), order="rows")
 
     def memory(group):
-        return gemm.estimate(case.node, product, replace(first, group=group), target).memory
+        return gemm_tiling.estimate(case.node, product, replace(first, group=group), target).memory
 
     assert memory(1) < memory(8) <= memory(gemm.ALL)
 
@@ -205,7 +205,7 @@ def test_rows_of_few_terms_and_many_columns_are_written_in_long_runs(target, sym
         case.check(target, choice)
     if order == "rows":
         runs = [c.tiling.group * c.tiling.vectors * c.tiling.lanes for c in choices]
-        assert all(gemm.RUN <= columns < 3301 for columns in runs)
+        assert all(gemm_tiling.RUN <= columns < 3301 for columns in runs)
 
 
 @RUNNABLE
@@ -319,7 +319,7 @@ def in_groups(case, target):
     """The choice of a product in groups, also where one element at a time would be faster."""
     types = *(v.dtype for v in case.node.inputs[:2]), case.node.op.accumulate
     product = contraction.product_of(case.node)
-    tilings = [t for t in gemm.tilings(product, target) if t.dot == target.dot(*types).group]
+    tilings = [t for t in gemm_tiling.tilings(product, target) if t.dot == target.dot(*types).group]
     return [replace(case.choice(target), tiling=t) for t in tilings]
 
 

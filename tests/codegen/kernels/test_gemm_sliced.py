@@ -9,7 +9,7 @@ from support import harness
 from onnxc.codegen.costs import Estimate
 from onnxc.codegen.kernel import Choice, choices_of
 from onnxc.codegen.kernels import gemm, gemm_sliced
-from onnxc.codegen.tiles import contraction
+from onnxc.codegen.tiles import contraction, gemm_tiling
 from onnxc.ir import dims, expr
 from onnxc.ir.graph import Constant, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
@@ -48,7 +48,7 @@ def product(rows, depth, columns, body=None, extra="", symbolic=False, dtype="fl
 def in_slices(node, target, size, vectors=1):
     """A choice of slices of that size and panels of so many vectors, whatever its estimate."""
     terms = gemm_sliced.sliced(contraction.product_of(node), size)
-    tilings = {t.vectors: t for t in gemm.tilings(terms, target) if t.dot == 1}
+    tilings = {t.vectors: t for t in gemm_tiling.tilings(terms, target) if t.dot == 1}
     tiling = replace(tilings[min(vectors, max(tilings))], order="panels", block=2, group=2)
     return Choice(Estimate(), gemm_sliced.Tiling(**vars(tiling), slice=size), packed=(1,), kernel=gemm_sliced)
 
@@ -56,7 +56,7 @@ def in_slices(node, target, size, vectors=1):
 def whole(node, choice):
     """The same tiles, in one step."""
     tiling = {name: x for name, x in vars(choice.tiling).items() if name != "slice"}
-    return replace(choice, tiling=gemm.Tiling(**tiling), kernel=gemm)
+    return replace(choice, tiling=gemm_tiling.Tiling(**tiling), kernel=gemm)
 
 
 def results(node, choice, arrays, target):

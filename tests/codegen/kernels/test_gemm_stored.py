@@ -10,6 +10,7 @@ from support.stored import blocks_of, derived
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import gemm, gemm_stored
+from onnxc.codegen.tiles import gemm_tiling
 from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.graph import Constant, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
@@ -86,7 +87,7 @@ def test_rows_that_are_4_kib_apart_are_few_in_a_tile(depth):
         node, _, _ = product(blocks_of(4, 64, depth, 32, "middle"), 64)
         return choices_of(gemm_stored, node, target)[0].tiling.rows
 
-    assert rows(depth) <= gemm.SHARED_SET < rows(depth + 32)
+    assert rows(depth) <= gemm_tiling.SHARED_SET < rows(depth + 32)
 
 
 @TARGETS
