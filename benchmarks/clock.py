@@ -10,7 +10,7 @@ from pathlib import Path
 
 from onnxc.codegen.library.compiler import find_compiler
 from onnxc.codegen.library.runtime import HEADERS
-from onnxc.loading.loader import Context
+from onnxc.loading.context import Context
 
 
 def fastest(run: Callable[[], object], times: int) -> float:

@@ -16,7 +16,7 @@ from ..errors import RunError, quote
 from .c_values import NULL_POINTER, WRONG_COUNT, WRONG_SHAPE, Slot, no_mapping, zeros_on_line
 
 if TYPE_CHECKING:
-    from .loader import Context
+    from .context import Context
 
 
 class _State:

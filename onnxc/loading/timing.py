@@ -13,7 +13,7 @@ import numpy as np
 from ..record import Record
 
 if TYPE_CHECKING:
-    from .loader import Context
+    from .context import Context
 
 
 class CTiming(ctypes.Structure):

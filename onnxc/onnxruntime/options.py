@@ -20,7 +20,7 @@ from .enumerations import (
 from .failures import Fail, InvalidArgument, made
 
 if TYPE_CHECKING:
-    from ..loading.loader import Context
+    from ..loading.context import Context
     from .adapters import LoraAdapter
     from .devices import OrtEpDevice
 

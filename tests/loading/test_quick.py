@@ -10,7 +10,7 @@ import pytest
 
 import onnxc
 from onnxc.errors import RunError
-from onnxc.loading import loader
+from onnxc.loading import context as contexts
 from onnxc.loading._quick import Caller
 from onnxc.loading.c_values import LARGE
 
@@ -51,13 +51,13 @@ def paths(tmp_path_factory):
 def load(paths, monkeypatch):
     """(loads a model whose calls are counted, those that were left to Python)"""
     left = []
-    run_any = loader.Context.run_any
+    run_any = contexts.Context.run_any
 
     def counting(self, values, memory=None):
         left.append(values)
         return run_any(self, values, memory)
 
-    monkeypatch.setattr(loader.Context, "run_any", counting)
+    monkeypatch.setattr(contexts.Context, "run_any", counting)
     return (lambda name: onnxc.load(paths[name], threads=1)), left
 
 
@@ -70,7 +70,7 @@ def caller_of(model):
 def in_python(path, feeds):
     """The results without the module."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loader, "Caller", None)
+        patch.setattr(contexts, "Caller", None)
         with onnxc.load(path, threads=1) as model:
             assert caller_of(model) is None
             return model.run(None, feeds)

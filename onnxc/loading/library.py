@@ -1,0 +1,219 @@
+"""A library that is mapped into the process, with its functions, threads and contexts.
+
+It is checked against its trailer and then opened through the very file that was checked (/proc/self/fd), so
+that one rebuilt at the same path is loaded anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import LoadError, Origin
+from .c_values import COptions, Port, Slot, Table, read_ports, taking_prepared
+
+if TYPE_CHECKING:
+    from .texts import Texts
+
+dlclose: Callable[[int], None] | None
+try:
+    from _ctypes import dlclose
+except ImportError:  # no way to unload: libraries stay until the process ends
+    dlclose = None
+
+
+class Library:
+    """A mapped library, its table of functions, its contexts and their threads.
+
+    It is unmapped with this object, unless results are left that look at its memory: objects of a
+    reference cycle go in any order."""
+
+    def __init__(
+        self,
+        path: str,
+        threads: int | None,
+        weights: str | os.PathLike[str] | None,
+        target: str | None,
+        known: dict[str, Any] | None,
+    ):
+        self.path = path
+        self.handles: list[int] = []  # of contexts
+        self.pool: ctypes.c_void_p = ctypes.c_void_p()
+        self.results: int = 0
+        self.dll: ctypes.CDLL | None = None
+        self.table: Table  # once the library is open and is one
+        self.file: _File
+        self.file, self.dll = _open(path, checked=known is not None)
+        self.table = _table(self.dll, path, checked=known is not None)
+        self.run: Any = taking_prepared(self.table.word("run"))
+        self.description: dict[str, Any] = self._described() if known is None else known
+        given, made = (read_ports(self.description[name]) for name in ("inputs", "outputs"))
+        self.texts: Texts | None = _texts_of(self.table, (*given, *made))
+        self.slots_in: tuple[Slot, ...] = self._slots("inputs", given)
+        self.slots_out: tuple[Slot, ...] = self._slots("outputs", made)
+        self.foreseen: frozenset[int] = frozenset(
+            k for k, slot in enumerate(self.slots_out) if slot.follows_from(self.slots_in)
+        )
+        side = self.description.get("weights_file")
+        self.weights: str | None = os.fspath(weights or _beside(path, side)) if side else None
+        self.target: bytes | None = target.encode() if target is not None else None
+        self.threads: int = threads or self.description.get("threads") or 0
+        if self.threads != 1:
+            self._check(self.table.pool_create(self.threads, ctypes.addressof(self.pool)))
+
+    def _slots(self, what: str, ports: Sequence[Port]) -> tuple[Slot, ...]:
+        numbers = self.table.element_types(what, len(ports))
+        return tuple(Slot.of(port, number, self.texts) for port, number in zip(ports, numbers))
+
+    def _described(self) -> dict[str, Any]:
+        import json
+
+        return json.loads(ctypes.string_at(self.table.word("description")))
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise LoadError(self.last_error(None), origin=Origin(file=os.fspath(self.path)))
+
+    def last_error(self, context: int | None) -> str:
+        return self.table.last_error(context).decode("utf-8", "replace")
+
+    def new_context(self) -> int:
+        """A C context, which lives until `end`."""
+        handle = ctypes.c_void_p()
+        weights = os.fsencode(self.weights) if self.weights else None
+        options = COptions(ctypes.sizeof(COptions), self.threads, self.pool, weights, self.target)
+        self._check(self.table.create(ctypes.addressof(options), ctypes.addressof(handle)))
+        made = handle.value or 0
+        self.handles.append(made)
+        return made
+
+    def target_of(self, context: int) -> str:
+        """The target whose code a context runs."""
+        if not self.table.has("target"):  # version 1.0 has one target
+            return self.description["target"]
+        return self.table.target(context).decode()
+
+    def cancel(self) -> None:
+        for handle in tuple(self.handles):
+            self.table.cancel(handle)
+
+    def end(self) -> None:
+        """Frees contexts and threads."""
+        while self.handles:
+            self.table.destroy(self.handles.pop())
+        self.table.pool_destroy(self.pool)
+        self.pool = ctypes.c_void_p()
+
+    def __del__(self) -> None:
+        if self.dll is None or sys.is_finalizing():
+            return
+        if hasattr(self, "table"):
+            self.end()
+        if self.results == 0 and dlclose is not None:
+            dlclose(self.dll._handle)
+
+
+def _beside(library: str, name: str) -> str:
+    """A path that is from the library's folder, links followed."""
+    return os.path.join(os.path.dirname(os.path.realpath(library)), name)
+
+
+class _File:
+    """An open file whose descriptor lives as long as this object."""
+
+    def __init__(self, path: str):
+        try:
+            self.number: int = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (OSError, ValueError) as error:  # a NUL in its name
+            reason = f"cannot be opened: {getattr(error, 'strerror', None) or error}"
+            raise LoadError(reason, origin=Origin(file=path)) from None
+
+    def __del__(self) -> None:
+        if hasattr(self, "number"):
+            os.close(self.number)
+
+
+def _open(path: str, checked: bool) -> tuple[_File, ctypes.CDLL]:
+    """The file, which is checked now unless it was, and the library mapped from it: opened by descriptor, not
+    by path, it is what was checked, and not an older one that had the same path."""
+    file = _File(path)
+    name = _fresh_name("/proc/self/fd", str(file.number))
+    try:
+        if not checked:
+            from .trailer import check_trailer
+
+            check_trailer(file.number, path)
+        if not os.path.exists(name):
+            return file, _open_copy(path, file.number)
+        with contextlib.suppress(OSError):
+            return file, ctypes.CDLL(name)
+        # It may need a library that it knows the place of from its own folder.
+        folder, base = os.path.split(os.path.realpath(path))
+        name = _fresh_name(folder, base)
+        return file, ctypes.CDLL(name)
+    except OSError as error:
+        reason = str(error).replace(name, os.path.basename(path))
+        if _is_foreign(file.number):
+            reason = "it is for another kind of processor than this machine has"
+        raise LoadError(f"cannot be loaded: {reason}", origin=Origin(file=os.fspath(path))) from None
+
+
+def _is_foreign(number: int) -> bool:
+    """Whether an open library is known to be for machines of another kind than the one that runs this."""
+    heads = [os.pread(number, 20, 0)]
+    with contextlib.suppress(OSError), open("/proc/self/exe", "rb") as program:
+        heads.append(program.read(20))
+    return all(head.startswith(b"\x7fELF") for head in heads) and len({head[18:] for head in heads}) > 1
+
+
+_loads = itertools.count(1)
+
+
+def _fresh_name(folder: str, name: str) -> str:
+    """A path of a file that no library had before: dlopen returns an old library for a name it has
+    seen, and descriptors are used again. The bits of a counter are spelt in `/` and `./`, which mean
+    nothing in a path."""
+    spelt = "".join("./" if bit == "1" else "/" for bit in f"{next(_loads):b}")
+    return f"{folder}/{spelt}{name}"
+
+
+def _open_copy(path: str, number: int) -> ctypes.CDLL:
+    """Where descriptors have no path: the library mapped from a copy of its own."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
+        name = os.path.join(folder, os.path.basename(path))
+        with open(name, "wb") as copy, os.fdopen(os.dup(number), "rb") as source:
+            source.seek(0)
+            while block := source.read(1 << 20):
+                copy.write(block)
+        return ctypes.CDLL(name)
+
+
+def _texts_of(table: Table, ports: Iterable[Port]) -> Texts | None:
+    """What strings pass by, where there may be any."""
+    if not {"string", None} & {dtype for port in ports for dtype in (port.dtype, port.key or port.dtype)}:
+        return None
+    from .texts import Texts
+
+    return Texts.of(table)
+
+
+def _table(dll: ctypes.CDLL, path: str, checked: bool) -> Table:
+    """The table of the library, which is looked at now unless it was."""
+    try:
+        find = dll.onnxc_model
+    except AttributeError:
+        raise LoadError("is not a library compiled by onnxc", origin=Origin(file=path)) from None
+    find.restype = ctypes.c_void_p
+    table = Table(find())
+    if not checked:
+        from .trailer import check_interface
+
+        check_interface(table, path)
+    return table
