@@ -1,7 +1,8 @@
 """Latency of a compiled model and of its rivals, in alternation, on the same inputs.
 
 Every engine runs in short blocks, one engine after the other, round after round: what disturbs the
-machine for a while disturbs all of them. The first blocks warm up and are not counted.
+machine for a while disturbs all of them, and none begins while threads of the one before still spin. The
+first blocks warm up and are not counted.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from ..loading.loader import Model, load
 from ..records import dataclass
 
 BLOCK_SECONDS = 0.05  # that one engine runs before the next has its turn
+# Without work between blocks, some ticks of a kernel that counts by ticks; spent at most in waiting for that.
+QUIET_SECONDS, MOST_SPINNING = 0.012, 0.5
 LOADS = 3
 
 
@@ -81,13 +84,26 @@ def measure(engines: Sequence[Engine], seconds: float = 3.0, runs: int | None = 
             count = block[engine.name]
             if runs is not None:
                 count = min(count, runs - len(engine.seconds))
+            _wait_until_quiet()
             found = engine.timed(count + 1)[1:]  # the first brings its weights back into the caches
             engine.seconds += found
             used[engine.name] += sum(found)
 
 
+def _wait_until_quiet() -> None:
+    """Returns when threads of who ran before have stopped spinning, as ONNX Runtime's do some 50 ms behind a
+    run: they would take a processor from who is next."""
+    end = time.perf_counter() + MOST_SPINNING
+    while time.perf_counter() < end:
+        began = time.process_time()
+        time.sleep(QUIET_SECONDS)
+        if time.process_time() - began < QUIET_SECONDS / 4:
+            return
+
+
 def _warm_up(engine: Engine) -> int:
     """Runs the engine for a block or twice at least; how many runs make a block."""
+    _wait_until_quiet()
     times: list[float] = []
     while len(times) < 2 or sum(times) < BLOCK_SECONDS:
         times += engine.timed(1)
