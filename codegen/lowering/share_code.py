@@ -35,7 +35,8 @@ class Shared:
 
     @property
     def numbers(self) -> frozenset[Constant]:
-        """The new operands: code reaches them by their address and knows nothing of them."""
+        """The new operands: code reaches them by their address and knows no more of them than
+        `ranges.bound_of`."""
         added = (v.data for new, old in self.originals.items() for v in new.inputs[len(old.inputs) :])
         return frozenset(added)
 

@@ -84,13 +84,13 @@ def measure(engines: Sequence[Engine], seconds: float = 3.0, runs: int | None = 
             count = block[engine.name]
             if runs is not None:
                 count = min(count, runs - len(engine.seconds))
-            _wait_until_quiet()
+            wait_until_quiet()
             found = engine.timed(count + 1)[1:]  # the first brings its weights back into the caches
             engine.seconds += found
             used[engine.name] += sum(found)
 
 
-def _wait_until_quiet() -> None:
+def wait_until_quiet() -> None:
     """Returns when threads of who ran before have stopped spinning, as ONNX Runtime's do some 50 ms behind a
     run: they would take a processor from who is next."""
     end = time.perf_counter() + MOST_SPINNING
@@ -103,7 +103,7 @@ def _wait_until_quiet() -> None:
 
 def _warm_up(engine: Engine) -> int:
     """Runs the engine for a block or twice at least; how many runs make a block."""
-    _wait_until_quiet()
+    wait_until_quiet()
     times: list[float] = []
     while len(times) < 2 or sum(times) < BLOCK_SECONDS:
         times += engine.timed(1)

@@ -1,7 +1,8 @@
 """`onnxc bench --streams N`: how many inferences a second N runs side by side make, ours and the rivals'.
 
-Engines have their turns, round after round, each for a while in which it is never idle: N threads that call
-one model (ours has a context for each, ONNX Runtime one session), or OpenVINO's own queue of requests.
+Engines have their turns, round after round, each for a while in which it alone is at work and never idle:
+N threads that call one model (ours has a context for each, ONNX Runtime one session), or OpenVINO's own queue
+of requests.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..errors import CompileError, RunError
 from ..loading.loader import Model
 from ..records import dataclass
 from . import console
+from .measure import wait_until_quiet
 from .rivals import openvino_streams, rival
 
 ROUNDS = 5  # of turns, at least
@@ -78,6 +80,7 @@ def measure_streams(engines: Sequence[Streams], seconds: float) -> None:
     """Fills `engine.rates` in about so many seconds an engine, the first turns of which warm up."""
     for turn in range(ROUNDS + 1):
         for engine in engines:
+            wait_until_quiet()
             done, took = engine.busy(seconds / (ROUNDS + 1))
             if turn:
                 engine.rates.append(done / took)

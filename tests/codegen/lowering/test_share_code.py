@@ -69,14 +69,13 @@ def test_numbers_that_differ_alike_are_one_operand():
     assert found == [("add(mul($0, $1), $1)", [0.25]), ("add(mul($0, $1), $1)", [0.5])]
 
 
-def test_code_that_rounds_knows_how_large_its_operands_are():
-    """Bytes of small sums need no bounds, which others do."""
-
+def test_only_code_that_rounds_tells_numbers_apart_by_how_large_they_are():
     def rounded(scale):
         return expr.round_(SUM * scale).clip(0, 255).cast("uint8")
 
     assert len(texts(layers(rounded(0.4), rounded(0.3)))) == 1
     assert len(texts(layers(rounded(0.4), rounded(0.8)))) == 2
+    assert len(texts(layers(SUM * 0.4, SUM * 0.8))) == 1
 
 
 @pytest.mark.parametrize("same", [layers(SUM * 2, SUM * 2), layers(SUM * 2), layers(SUM * 2, SUM - 3)])
