@@ -9,11 +9,10 @@ a few queries; for many its kernel widens a block at a time.
 
 from __future__ import annotations
 
-from ..ir import expr
+from ..ir import dtypes, expr
 from ..ir.graph import Graph, Rewriter, Value
 from ..ir.ops import Attention, Map
 from ..ir.regions import everywhere
-from ..ir.stored import HALVES
 
 
 @everywhere
@@ -40,5 +39,5 @@ def _stored(value: Value) -> Value:
     if node is None or not isinstance(node.op, Map) or node.op.shape is not None or len(node.inputs) != 1:
         return value
     before = node.inputs[0]
-    widens = before.dtype in HALVES and node.op.body is expr.input_(0, before.dtype).cast("float32")
+    widens = before.dtype in dtypes.HALVES and node.op.body is expr.input_(0, before.dtype).cast("float32")
     return before if widens and before.shape == value.shape else value

@@ -20,7 +20,7 @@ from dataclasses import replace
 from string import ascii_letters
 from typing import TypeGuard
 
-from ..ir import dims, expr
+from ..ir import dims, dtypes, expr
 from ..ir.bodies import composed, pruned
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, Rewriter, Value
@@ -28,7 +28,6 @@ from ..ir.obligations import Shape
 from ..ir.ops import Attention, Broadcast, Contract, Map, Reduce, ReduceKind, Reshape
 from ..ir.regions import everywhere
 from ..records import dataclass
-from .widen import HALVES
 
 #: A score that is added to a number at or below this is lost in it: where(mask, score, lowest) is score +
 #: where(mask, 0, lowest).
@@ -219,9 +218,9 @@ def _precise(body: Expr) -> Expr:
     made: dict[int, Expr] = {}
     for node in expr.topological(body):
         args = tuple(made[id(a)] for a in node.args)
-        if node.op == "cast" and node.dtype in (*HALVES, "float32"):
+        if node.op == "cast" and node.dtype in (*dtypes.HALVES, "float32"):
             made[id(node)] = args[0].cast("float32")
-        elif node.dtype in HALVES:
+        elif node.dtype in dtypes.HALVES:
             made[id(node)] = (expr.rebuild(node, args) if args else node).cast("float32")
         else:
             made[id(node)] = expr.rebuild(node, args) if args else node

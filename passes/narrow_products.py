@@ -5,7 +5,9 @@ conv(%x, W) accumulate=float32   →   conv(map(%x) { cast($0, bfloat16) }, W in
 Sums, and all that is not multiplied with weights, stay float32. Only what the target multiplies faster so,
 and weights that are known: those of convolutions of at least 16 channels, or of a few where a row of a window
 fills what an instruction multiplies, and of products along the last axis. Attention may round its queries,
-keys, values and weights.
+keys, values and weights. What is only moved, or is the largest of a window, is rounded before that:
+
+conv(pool(%x) kind=max, W)   →   conv(pool(map(%x) { cast($0, bfloat16) }) kind=max, W in bfloat16)
 
 Where the target has such products but multiply-adds of float32 are as fast, weights alone become bfloat16s:
 
@@ -14,16 +16,19 @@ conv(%x, W)   →   conv(%x, map(W in bfloat16) { cast($0, float32) })
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
+from enum import Flag, auto
 
 from ..ir import dims, dtypes, expr
 from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Attention, Contract, Conv, Map
+from ..ir.ops import Attention, Contract, Conv, Map, Pool
 from ..ir.regions import everywhere
 from ..ir.stored import stored_weights
+from ..ir.widths import MOVEMENT, WIDE, moved
 from ..target import Target
 
-WIDE, NARROW = "float32", "bfloat16"
+NARROW = "bfloat16"
 LEAST = 16  # channels or terms of a sum, for which it is worth it
 LARGE = 1 << 18  # elements of an image that leave the nearer caches
 FEW = 4  # channels of an image as it comes
@@ -59,70 +64,103 @@ def _with_narrow_weights(graph: Graph, target: Target) -> Graph:
     return rewriter.finish()
 
 
+class Reads(Flag):
+    """How a value is read: a convolution or another product narrows it, or somebody wants float32."""
+
+    NOT = 0
+    CONVOLVED = auto()
+    MULTIPLIED = auto()
+    MAPPED = auto()  # element by element, which may widen what was narrowed
+    WIDE = auto()
+
+
 def _narrowed(graph: Graph, target: Target) -> Graph:
     rewriter = Rewriter(graph)
     narrow: dict[Value, Value] = {}  # values, and what they are as bfloat16
 
+    def cast(value: Value, dtype: str, node: Node, name: str = "") -> Value:
+        body = expr.input_(0, value.dtype).cast(dtype)
+        return rewriter.add(Map(body), [value], node.origin, [name])[0]
+
     def narrowed(value: Value, node: Node) -> Value:
         if value not in narrow:
-            body = expr.input_(0, WIDE).cast(NARROW)
-            narrow[value] = rewriter.add(Map(body), [value], node.origin)[0]
+            narrow[value] = cast(value, NARROW, node)
         return narrow[value]
 
-    wide, images = _read_wide(graph, target), _images(graph, target)
+    reads = _reads(graph, target)
     for node in graph.nodes:
         inputs = [rewriter.of(v) for v in node.inputs]
         op = node.op
-        if _multiplies(node, inputs, target):
-            kept = node.inputs[0] in wide and node.inputs[0] not in images
-            if isinstance(op, Conv) and (kept or _is_first(node, target)):
-                op = replace(op, narrow=True)
-            else:
-                inputs[0] = narrowed(inputs[0], node)
-            inputs[1] = narrowed(inputs[1], node)
-        elif _is_depthwise(node) and node.inputs[0] not in wide:
-            inputs[0] = narrowed(inputs[0], node)  # which is what is read from memory
-        elif isinstance(op, Attention) and inputs[0].dtype == WIDE:
-            op = replace(op, narrow=True)
-        if op != node.op:
-            names = [value.name for value in node.outputs]
-            rewriter.replace(node.outputs, rewriter.add(op, inputs, node.origin, names))
+        if _passes_on(node) and _is_stored_narrow(reads[node.outputs[0]]):
+            which = moved(node)
+            inputs = [narrowed(new, node) if v in which else new for v, new in zip(node.inputs, inputs)]
+            (narrow[node.outputs[0]],) = rewriter.add(op, inputs, node.origin)
         else:
-            rewriter.copy(node, inputs)
-        for value in images.intersection(node.outputs):
-            stored = narrowed(rewriter.of(value), node)
-            body = expr.input_(0, NARROW).cast(WIDE)
-            rewriter.replace([value], rewriter.add(Map(body), [stored], node.origin, [value.name]))
-            narrow[rewriter.of(value)] = stored
+            if _multiplies(node, inputs, target):
+                if isinstance(op, Conv) and (_is_kept(node, reads, target) or _is_first(node, target)):
+                    op = replace(op, narrow=True)
+                else:
+                    inputs[0] = narrowed(inputs[0], node)
+                inputs[1] = narrowed(inputs[1], node)
+            elif _is_depthwise(node) and not _is_kept(node, reads, target):
+                inputs[0] = narrowed(inputs[0], node)  # which is what is read from memory
+            elif isinstance(op, Attention) and inputs[0].dtype == WIDE:
+                op = replace(op, narrow=True)
+            if op != node.op:
+                names = [value.name for value in node.outputs]
+                rewriter.replace(node.outputs, rewriter.add(op, inputs, node.origin, names))
+            else:
+                rewriter.copy(node, inputs)
+        for value in node.outputs:
+            if Reads.MAPPED in reads[value] and _is_stored_narrow(reads[value]):
+                stored = narrowed(rewriter.of(value), node)
+                rewriter.replace([value], [cast(stored, WIDE, node, value.name)])
+                narrow[rewriter.of(value)] = stored
     return rewriter.finish()
 
 
-def _read_wide(graph: Graph, target: Target) -> set[Value]:
-    """The images that are also read as float32, which a convolution then narrows itself."""
-    if target.matrix(NARROW, NARROW, WIDE) is None:
-        return set()
-    found = set(graph.outputs)
-    for node in graph.nodes:
-        narrows = _multiplies(node, list(node.inputs), target) or _is_depthwise(node)
-        found.update(node.inputs[2:] if narrows else node.inputs)
+def _reads(graph: Graph, target: Target) -> dict[Value, Reads]:
+    """How the values of a graph are read. What moves numbers, or takes the largest, reads them as its own
+    readers do: rounding before it or behind it gives the same."""
+    found = defaultdict(lambda: Reads.NOT, dict.fromkeys(graph.outputs, Reads.WIDE))
+    for node in reversed(graph.nodes):
+        multiplies, convolves = _multiplies(node, list(node.inputs), target), isinstance(node.op, Conv)
+        moves = _passes_on(node) and _is_stored_narrow(found[node.outputs[0]])
+        for k, value in enumerate(node.inputs):
+            if multiplies and k == 0 and _is_first(node, target):
+                found[value] |= Reads.WIDE
+            elif (multiplies or _is_depthwise(node)) and k < 2:
+                found[value] |= Reads.CONVOLVED if multiplies and convolves else Reads.MULTIPLIED
+            elif moves and value in moved(node):
+                found[value] |= found[node.outputs[0]] & ~Reads.MAPPED
+            else:
+                found[value] |= Reads.MAPPED if isinstance(node.op, Map) else Reads.WIDE
     return found
 
 
-def _images(graph: Graph, target: Target) -> set[Value]:
-    """The images that only convolutions, which narrow them, and Maps read: they are stored narrow."""
-    read: dict[Value, set[bool]] = {value: {False} for value in graph.inputs}
-    taken: set[Value] = set(graph.outputs)
-    for node in graph.nodes:
-        narrows = isinstance(node.op, Conv) and _multiplies(node, list(node.inputs), target)
-        for k, value in enumerate(node.inputs):
-            if narrows and k == 0 and not _is_first(node, target):
-                read.setdefault(value, set()).add(True)
-            elif isinstance(node.op, Map):
-                read.setdefault(value, set()).add(False)
-            else:
-                taken.add(value)
-    found = {value for value, kinds in read.items() if kinds == {True, False} and value not in taken}
-    return {value for value in found if value.producer is not None and value.dtype == WIDE}
+def _is_stored_narrow(read: Reads) -> bool:
+    """Whether a value is kept as bfloat16s alone: products read it, and nobody else but Maps beside
+    convolutions."""
+    narrowed = read != Reads.NOT and not read & (Reads.MAPPED | Reads.WIDE)
+    return narrowed or read == Reads.CONVOLVED | Reads.MAPPED
+
+
+def _is_kept(node: Node, reads: dict[Value, Reads], target: Target) -> bool:
+    """Whether the image of a convolution is there as float32, which the convolution then narrows itself."""
+    image = node.inputs[0]
+    wide = bool(reads[image] & (Reads.MAPPED | Reads.WIDE))
+    stored = image.producer is not None and _is_stored_narrow(reads[image])
+    return wide and not stored and target.matrix(NARROW, NARROW, WIDE) is not None
+
+
+def _passes_on(node: Node) -> bool:
+    """Whether a node's float32 numbers are some of those that it is given, which are no weights alone."""
+    op = node.op
+    if isinstance(op, Pool):  # of windows
+        x = node.inputs[0]
+        return op.kind == "max" and x.dtype == WIDE and op.kernel != x.shape[2:]
+    moves = isinstance(op, MOVEMENT) and node.outputs[0].dtype == WIDE
+    return moves and any(v.constant is None for v in moved(node))
 
 
 def _multiplies(node: Node, inputs: list[Value], target: Target) -> bool:

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir import expr
+from ..ir import dtypes, expr
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, Value
 from ..ir.ops import Map, Op, Reduce
 from ..ir.regions import everywhere
 from ..ir.widths import MOVEMENT, WIDE, TwoWidths, moved
-from .widen import HALVES
 
 
 @everywhere
@@ -38,7 +37,7 @@ def _wanted(graph: Graph) -> set[Value]:
             read = list(node.inputs)
         elif isinstance(node.op, Reduce) and node.op.body is not None and _widens(_first_cast(node.op.body)):
             read = list(node.inputs[:1])
-        wanted.update(v for v in read if v.dtype in HALVES and v in made)
+        wanted.update(v for v in read if v.dtype in dtypes.HALVES and v in made)
     return wanted
 
 

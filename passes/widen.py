@@ -24,7 +24,6 @@ from ..ir.regions import everywhere
 from ..target import Target
 from .flatten_windows import flattened
 
-HALVES = ("float16", "bfloat16")
 #: Integers up to this are exact in these types.
 EXACT = (("float32", 1 << 24), ("float64", 1 << 53))
 
@@ -64,7 +63,7 @@ def _cast(rewriter: Rewriter, value: Value, dtype: str, origin: str) -> Value:
 
 def _between_casts(rewriter: Rewriter, node: Node, wide: str) -> list[Value]:
     """The results of a node over operands of the type `wide`, as the types that they had."""
-    narrow = [v.dtype in HALVES for v in node.inputs]
+    narrow = [v.dtype in dtypes.HALVES for v in node.inputs]
     operands = [
         _cast(rewriter, v, wide, node.origin) if half else rewriter.of(v)
         for v, half in zip(node.inputs, narrow)
@@ -131,14 +130,14 @@ def _wide(node: Node) -> str | None:
     """The type in which a node that computes in a narrower one is computed without loss; None: as it is."""
     op = node.op
     if isinstance(op, Pool):
-        return "float32" if op.kind != "argmax" and node.inputs[0].dtype in HALVES else None
+        return "float32" if op.kind != "argmax" and node.inputs[0].dtype in dtypes.HALVES else None
     if isinstance(op, (Attention, Recurrent)):
-        return "float32" if any(v.dtype in HALVES for v in node.inputs) else None
+        return "float32" if any(v.dtype in dtypes.HALVES for v in node.inputs) else None
     if not isinstance(op, (Conv, Contract)):
         return None
     types = {v.dtype for v in node.inputs[:2]}
     if op.accumulate in ("float32", "float64"):
-        return op.accumulate if types & {*HALVES} else None
+        return op.accumulate if types & {*dtypes.HALVES} else None
     if not dtypes.is_integer(op.accumulate) or not all(map(dtypes.is_integer, types)):
         return None
     greatest = _greatest_sum(node)

@@ -21,7 +21,6 @@ from ...ir import dims, dtypes, expr
 from ...ir.dims import Dim, Dimension
 from ...ir.graph import Node
 from ...ir.ops import Attention
-from ...ir.stored import HALVES
 from ...records import dataclass
 from ...target import Target
 from .. import costs
@@ -48,7 +47,7 @@ MASKED = 64  # keys for which it pays to look which of them a mask hides
 FEW = 2  # query rows that do not pay for packing the keys
 AHEAD = 16  # keys whose rows are fetched before they are needed, for few queries
 FLOAT, SIZE = "float32", 4
-STORED = (FLOAT, *HALVES)  # types of keys and values
+STORED = (FLOAT, *dtypes.HALVES)  # types of keys and values
 
 
 @dataclass(frozen=True)

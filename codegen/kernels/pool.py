@@ -18,7 +18,7 @@ from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Constant, Layout, Node, TensorType
-from ...ir.ops import Fused, Pool, Reduce
+from ...ir.ops import Pool, Reduce
 from ...ir.pools import Pooling, idle, keeps_zero, pooling_of
 from ...records import dataclass
 from ...target import Target
@@ -56,9 +56,8 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
     """One, for windows of one or two spatial axes and for reductions of all of any number, of floats; of
     integers for the greatest in a window."""
     pooling = pooling_of(node)
-    if isinstance(node.op, Fused):
-        if pooling is not None:
-            yield from _conversions(pooling, target)
+    if pooling is not None and (pooling.before or pooling.after):
+        yield from _conversions(pooling, target)
         return
     if not isinstance(node.op, (Pool, Reduce)):
         return

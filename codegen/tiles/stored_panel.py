@@ -19,7 +19,7 @@ import numpy as np
 from ...ir import dims, dtypes
 from ...ir.graph import Constant, Node
 from ...ir.ops import Contract, Reshape, Transpose
-from ...ir.stored import HALVES, Stored, half_weights, moved, stored_weights
+from ...ir.stored import Stored, half_weights, moved, stored_weights
 from ...records import dataclass
 from ...target import Ability, Target
 from .. import costs
@@ -145,7 +145,7 @@ def form_of(found: Stored, target: Target) -> Form | None:
     if several not in (1, -(-depth // block)):
         return None
     dtype = found.elements.dtype
-    if dtype in HALVES:
+    if dtype in dtypes.HALVES:
         if not converts(dtype, target):
             return None
         ones = found.scale.size == 1 and found.scale.item() == 1

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 FLOATS = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16}
+HALVES = ("float16", "bfloat16")  # which are widened where they are computed with
 SMALL_FLOATS = {
     **dict.fromkeys(("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0"), 8),
     **dict.fromkeys(("float6e2m3", "float6e3m2"), 6),

@@ -33,9 +33,13 @@ class Pooling:
 
 
 def pooling_of(node: Node) -> Pooling | None:
-    """What a pool, or a group of kind "pool", computes."""
+    """What a pool, or a group of kind "pool", computes; floats of 16 bits are combined in float32."""
     if isinstance(node.op, Pool):
-        return Pooling(node, node.inputs[0].dtype)
+        dtype = node.inputs[0].dtype
+        if dtype not in dtypes.HALVES:
+            return Pooling(node, dtype)
+        widened, rounded = expr.input_(0, dtype).cast("float32"), expr.input_(0, "float32").cast(dtype)
+        return Pooling(node, "float32", widened, rounded)
     if not isinstance(node.op, Fused) or node.op.kind != "pool":
         return None
     nodes = node.op.region.nodes

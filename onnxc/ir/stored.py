@@ -20,8 +20,6 @@ from .graph import Constant
 from .interpret import run_op
 from .ops import Map, Reshape, Slice, Transpose
 
-HALVES = ("float16", "bfloat16")
-
 
 @dataclass(frozen=True)
 class Stored:
@@ -55,7 +53,12 @@ def stored_weights(constant: Constant) -> Stored | None:
 def half_weights(constant: Constant | None) -> Constant | None:
     """The 16-bit floats that constant weights are, if they are nothing else."""
     found = None if constant is None else stored_weights(constant)
-    if found is None or found.elements.dtype not in HALVES or found.zero.any() or (found.scale != 1).any():
+    if (
+        found is None
+        or found.elements.dtype not in dtypes.HALVES
+        or found.zero.any()
+        or (found.scale != 1).any()
+    ):
         return None
     return found.elements
 
@@ -63,7 +66,7 @@ def half_weights(constant: Constant | None) -> Constant | None:
 def as_halves(found: Stored) -> Stored | None:
     """The same weights with `element - zero` as bfloat16, which are decoded in fewer steps; None where that
     rounds."""
-    if found.table or found.elements.dtype in HALVES:
+    if found.table or found.elements.dtype in dtypes.HALVES:
         return None
     zero = found.zero
     if found.block:
@@ -104,7 +107,7 @@ def _mapped(body: Expr, operands: Sequence[Constant], shape: tuple[int, ...]) ->
         inner = stored_weights(elements)
         if inner is not None and not zero.any() and not (inner.block and scale.shape[inner.axis] != 1):
             return replace(inner, scale=inner.scale * scale)
-        if elements.dtype not in HALVES:
+        if elements.dtype not in dtypes.HALVES:
             return None
     start, step, table = _linear(found.table, elements.dtype)
     if table and zero.any():

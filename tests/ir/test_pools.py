@@ -29,6 +29,12 @@ def test_a_group_pools_what_is_stored():
     assert pooling(None, codes("uint8", 7)[1], dtype="float32").before is None
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves_are_combined_in_float32(dtype):
+    found = pooling_of(make_node(POOL, [Value(TensorType(dtype, (1, 2, 4, 4)))]))
+    assert (found.dtype, found.before, found.after) == ("float32", *halves(dtype))
+
+
 def test_other_nodes_are_no_pools():
     assert (
         pooling_of(make_node(Map(-expr.input_(0, "float32")), [Value(TensorType("float32", (2,)))])) is None

@@ -84,6 +84,78 @@ def test_an_image_between_convolutions_and_maps_is_stored_narrow():
     )
 
 
+def test_what_is_moved_or_is_the_largest_of_a_window_is_narrowed_before():
+    becomes(
+        narrow,
+        """graph g(%x: float32[1, 16, 8], %y: float32[1, 16, 4]) {
+        %w = constant float32[16, 32, 1] splat 0.25
+        %0 = pool(%x) kind=max kernel=(2) strides=(2) pads=(0, 0) dilations=(1) sizes=(4)
+        %1 = concat(%0, %y) axis=1
+        %2 = conv(%1, %w) strides=(1) pads=(0, 0) dilations=(1)
+        return %2
+    }""",
+        """graph g(%x: float32[1, 16, 8], %y: float32[1, 16, 4]) {
+        %w = constant float32[16, 32, 1] splat 0.25
+        %0 = map(%x) { cast($0, bfloat16) }
+        %1 = pool(%0) kind=max kernel=(2) strides=(2) pads=(0, 0) dilations=(1) sizes=(4)
+        %2 = map(%y) { cast($0, bfloat16) }
+        %3 = concat(%1, %2) axis=1
+        %4 = map(%w) { cast($0, bfloat16) }
+        %5 = conv(%3, %4) strides=(1) pads=(0, 0) dilations=(1)
+        return %5
+    }""",
+    )
+
+
+def test_what_is_moved_between_convolutions_and_maps_is_stored_narrow():
+    becomes(
+        narrow,
+        """graph g(%x: float32[1, 8, 16]) {
+        %w = constant float32[16, 16, 1] splat 0.25
+        %0 = transpose(%x) perm=(0, 2, 1)
+        %1 = conv(%0, %w) strides=(1) pads=(0, 0) dilations=(1)
+        %2 = map(%1, %0) { add($0, $1) }
+        return %2
+    }""",
+        """graph g(%x: float32[1, 8, 16]) {
+        %w = constant float32[16, 16, 1] splat 0.25
+        %0 = map(%x) { cast($0, bfloat16) }
+        %1 = transpose(%0) perm=(0, 2, 1)
+        %2 = map(%1) { cast($0, float32) }
+        %3 = map(%w) { cast($0, bfloat16) }
+        %4 = conv(%1, %3) strides=(1) pads=(0, 0) dilations=(1)
+        %5 = map(%4, %2) { add($0, $1) }
+        return %5
+    }""",
+    )
+
+
+def test_what_others_want_as_float32_is_moved_wide_and_a_mean_is_of_wide_numbers():
+    becomes(
+        narrow,
+        """graph g(%x: float32[1, 8, 16]) {
+        %w = constant float32[16, 16, 1] splat 0.25
+        %0 = transpose(%x) perm=(0, 2, 1)
+        %1 = conv(%0, %w) strides=(1) pads=(0, 0) dilations=(1)
+        %2 = reduce(%0) kind=max axes=(1)
+        %3 = pool(%1) kind=mean kernel=(2) strides=(2) pads=(0, 0) dilations=(1) sizes=(4)
+        %4 = conv(%3, %w) strides=(1) pads=(0, 0) dilations=(1)
+        return %2, %4
+    }""",
+        """graph g(%x: float32[1, 8, 16]) {
+        %w = constant float32[16, 16, 1] splat 0.25
+        %0 = transpose(%x) perm=(0, 2, 1)
+        %1 = map(%w) { cast($0, bfloat16) }
+        %2 = conv(%0, %1) strides=(1) pads=(0, 0) dilations=(1) narrow=true
+        %3 = reduce(%0) kind=max axes=(1)
+        %4 = pool(%2) kind=mean kernel=(2) strides=(2) pads=(0, 0) dilations=(1) sizes=(4)
+        %5 = map(%4) { cast($0, bfloat16) }
+        %6 = conv(%5, %1) strides=(1) pads=(0, 0) dilations=(1)
+        return %3, %6
+    }""",
+    )
+
+
 def test_a_product_with_weights_along_the_last_axis():
     becomes(
         narrow,

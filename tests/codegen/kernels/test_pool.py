@@ -70,6 +70,15 @@ def test_what_is_stored_in_another_type(target, kind, dtype, conversions, pads):
 
 @TARGETS
 @KINDS
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_pool_of_halves(target, kind, dtype):
+    plain = case(kind, (2, 18, 9, 30), 3, 2, 1)
+    x = numbers(plain.arrays[0].shape, dtype, -9, 9)
+    check(Case(plain.op, [x]), pool, target, output_halo=1)
+
+
+@TARGETS
+@KINDS
 def test_padding_on_each_side(target, kind):
     check(case(kind, (1, 20, 9, 8), 4, 1, (3, 1, 0, 2)), pool, target)
     check(case(kind, (1, 20, 9, 8), 5, 1, 2), pool, target, wider=1)
