@@ -107,7 +107,11 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
     def stored(graph: Graph) -> Graph:
         return narrow_weights.narrow_weights(graph, weights) if weights is not None else graph
 
-    narrowing = (told(narrow_products.narrow_products), fold_constants.fold_constants, fuse_maps.fuse_maps)
+    @wraps(narrow_products.narrow_products)
+    def narrowed(graph: Graph) -> Graph:
+        found = narrow_products.narrow_products(graph, target, asked=options.precision == "bf16")
+        return graph if found is graph else fuse_maps.fuse_maps(fold_constants.fold_constants(found))
+
     return (
         fold_constants.fold_constants,
         *((stored, fold_constants.fold_constants) if weights is not None else ()),
@@ -149,7 +153,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         project_early.project_early,
         fuse_maps.fuse_maps,  # what reads such a convolution now reads a sum
         fuse_resampling.fuse_resampling,
-        *(narrowing if options.precision == "bf16" else ()),
+        narrowed,
         attend_stored.attend_stored,
         fuse_epilogues.fuse_epilogues,
         fuse_experts.fuse_experts,

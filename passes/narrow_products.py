@@ -1,4 +1,5 @@
-"""narrow_products: products of float32 numbers become products of bfloat16s, on request.
+"""narrow_products: products of float32 numbers become products of bfloat16s: of numbers that are bfloat16s,
+as in a model of that type, and on request of all.
 
 conv(%x, W) accumulate=float32   →   conv(map(%x) { cast($0, bfloat16) }, W in bfloat16) accumulate=float32
 
@@ -17,14 +18,17 @@ conv(%x, W)   →   conv(%x, map(W in bfloat16) { cast($0, float32) })
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import Flag, auto
 
+import numpy as np
+
 from ..ir import dims, dtypes, expr
-from ..ir.graph import Graph, Node, Rewriter, Value
+from ..ir.graph import Constant, Graph, Node, Rewriter, Value
 from ..ir.ops import Attention, Contract, Conv, Map, Pool
 from ..ir.regions import everywhere
-from ..ir.stored import stored_weights
+from ..ir.stored import half_weights, stored_weights
 from ..ir.widths import MOVEMENT, WIDE, moved
 from ..target import Target
 
@@ -34,14 +38,15 @@ LARGE = 1 << 18  # elements of an image that leave the nearer caches
 FEW = 4  # channels of an image as it comes
 
 
-def narrow_products(graph: Graph, target: Target) -> Graph:
-    """graph with products of bfloat16s, where the target has them."""
+def narrow_products(graph: Graph, target: Target, asked: bool = True) -> Graph:
+    """graph with products of bfloat16s, where the target has them: of all numbers if that is asked for, of
+    those that are bfloat16s anyway if not."""
     matrix, dot = target.matrix(NARROW, NARROW, WIDE), target.dot(NARROW, NARROW, WIDE)
-    if matrix is None and dot is None:
-        return graph
-    faster = matrix is not None or (dot is not None and dot.group * target.facts.bf16_dots > 1)
-    rewrite = _narrowed if faster else _with_narrow_weights
-    return everywhere(lambda inner: rewrite(inner, target))(graph)
+    if matrix is not None or (dot is not None and dot.group * target.facts.bf16_dots > 1):
+        return everywhere(lambda inner: _narrowed(inner, target, asked))(graph)
+    if dot is not None and asked:
+        return everywhere(lambda inner: _with_narrow_weights(inner, target))(graph)
+    return graph
 
 
 def _with_narrow_weights(graph: Graph, target: Target) -> Graph:
@@ -56,7 +61,7 @@ def _with_narrow_weights(graph: Graph, target: Target) -> Graph:
 
     for node in graph.nodes:
         inputs = [rewriter.of(v) for v in node.inputs]
-        if _multiplies(node, inputs, target):
+        if _multiplies(node, target):
             for k, value in enumerate(inputs[:2]):
                 if value.constant is not None and stored_weights(value.constant) is None:
                     inputs[k] = narrowed(value, node.origin)
@@ -74,7 +79,10 @@ class Reads(Flag):
     WIDE = auto()
 
 
-def _narrowed(graph: Graph, target: Target) -> Graph:
+def _narrowed(graph: Graph, target: Target, asked: bool) -> Graph:
+    chosen = _chosen(graph, target, asked)
+    if not chosen:
+        return graph
     rewriter = Rewriter(graph)
     narrow: dict[Value, Value] = {}  # values, and what they are as bfloat16
 
@@ -87,25 +95,31 @@ def _narrowed(graph: Graph, target: Target) -> Graph:
             narrow[value] = cast(value, NARROW, node)
         return narrow[value]
 
-    reads = _reads(graph, target)
+    reads = _reads(graph, target, chosen)
     for node in graph.nodes:
         inputs = [rewriter.of(v) for v in node.inputs]
         op = node.op
         if _passes_on(node) and _is_stored_narrow(reads[node.outputs[0]]):
             which = moved(node)
             inputs = [narrowed(new, node) if v in which else new for v, new in zip(node.inputs, inputs)]
-            (narrow[node.outputs[0]],) = rewriter.add(op, inputs, node.origin)
+            if isinstance(op, Map):
+                narrow[node.outputs[0]] = inputs[0]
+            else:
+                (narrow[node.outputs[0]],) = rewriter.add(op, inputs, node.origin)
         else:
-            if _multiplies(node, inputs, target):
+            if node not in chosen:
+                pass
+            elif isinstance(op, Attention):
+                op = replace(op, narrow=True)
+            elif _is_depthwise(node):
+                if not _is_kept(node, reads, target):
+                    inputs[0] = narrowed(inputs[0], node)  # which is what is read from memory
+            else:
                 if isinstance(op, Conv) and (_is_kept(node, reads, target) or _is_first(node, target)):
                     op = replace(op, narrow=True)
                 else:
                     inputs[0] = narrowed(inputs[0], node)
                 inputs[1] = narrowed(inputs[1], node)
-            elif _is_depthwise(node) and not _is_kept(node, reads, target):
-                inputs[0] = narrowed(inputs[0], node)  # which is what is read from memory
-            elif isinstance(op, Attention) and inputs[0].dtype == WIDE:
-                op = replace(op, narrow=True)
             if op != node.op:
                 names = [value.name for value in node.outputs]
                 rewriter.replace(node.outputs, rewriter.add(op, inputs, node.origin, names))
@@ -119,18 +133,63 @@ def _narrowed(graph: Graph, target: Target) -> Graph:
     return rewriter.finish()
 
 
-def _reads(graph: Graph, target: Target) -> dict[Value, Reads]:
+def _chosen(graph: Graph, target: Target, asked: bool) -> set[Node]:
+    """The nodes that are to read bfloat16s: all that gain by it, or those whose operands are such."""
+    found: set[Node] = set()
+    rounded: set[Value] = set()  # whose numbers are bfloat16s
+
+    def exact(values: Sequence[Value]) -> bool:
+        return all(v in rounded if v.constant is None else _are_exact(v.constant) for v in values)
+
+    for node in graph.nodes:
+        if asked or exact(node.inputs[:1]):
+            count = _narrowed_operands(node, target)
+            if count and (asked or exact(node.inputs[:count])):
+                found.add(node)
+        if not asked and (_is_rounded(node) or (_passes_on(node) and exact(moved(node)))):
+            rounded.update(node.outputs)
+    return found
+
+
+def _narrowed_operands(node: Node, target: Target) -> int:
+    """How many of a node's first operands are to be bfloat16s, if it gains by that."""
+    if isinstance(node.op, Attention):
+        return 3 if node.inputs[0].dtype == WIDE else 0
+    if _is_depthwise(node):
+        return 1
+    return 2 if _multiplies(node, target) else 0
+
+
+def _are_exact(constant: Constant) -> bool:
+    """Whether constants are bfloat16s: stored as such, or one number that is one."""
+    if constant.dtype != WIDE:
+        return False
+    if constant.shape and constant.splat is None:
+        found = half_weights(constant)
+        return found is not None and found.dtype == NARROW
+    number = np.asarray(constant.array if constant.splat is None else constant.splat, np.float32)
+    return bool(number.astype(dtypes.numpy_dtype(NARROW)) == number)
+
+
+def _is_rounded(node: Node) -> bool:
+    """Whether a Map gives bfloat16s as float32."""
+    body = node.op.body if isinstance(node.op, Map) else None
+    return body is not None and body.op == "cast" and body.dtype == WIDE and body.args[0].dtype == NARROW
+
+
+def _reads(graph: Graph, target: Target, chosen: set[Node]) -> dict[Value, Reads]:
     """How the values of a graph are read. What moves numbers, or takes the largest, reads them as its own
     readers do: rounding before it or behind it gives the same."""
     found = defaultdict(lambda: Reads.NOT, dict.fromkeys(graph.outputs, Reads.WIDE))
     for node in reversed(graph.nodes):
-        multiplies, convolves = _multiplies(node, list(node.inputs), target), isinstance(node.op, Conv)
+        convolves = isinstance(node.op, Conv) and not _is_depthwise(node)
+        narrows = node in chosen and not isinstance(node.op, Attention)
         moves = _passes_on(node) and _is_stored_narrow(found[node.outputs[0]])
         for k, value in enumerate(node.inputs):
-            if multiplies and k == 0 and _is_first(node, target):
+            if narrows and k == 0 and convolves and _is_first(node, target):
                 found[value] |= Reads.WIDE
-            elif (multiplies or _is_depthwise(node)) and k < 2:
-                found[value] |= Reads.CONVOLVED if multiplies and convolves else Reads.MULTIPLIED
+            elif narrows and k < 2:
+                found[value] |= Reads.CONVOLVED if convolves else Reads.MULTIPLIED
             elif moves and value in moved(node):
                 found[value] |= found[node.outputs[0]] & ~Reads.MAPPED
             else:
@@ -154,23 +213,28 @@ def _is_kept(node: Node, reads: dict[Value, Reads], target: Target) -> bool:
 
 
 def _passes_on(node: Node) -> bool:
-    """Whether a node's float32 numbers are some of those that it is given, which are no weights alone."""
+    """Whether a node's float32 numbers are some of those that it is given, as they were or rounded, and not
+    of weights alone."""
     op = node.op
     if isinstance(op, Pool):  # of windows
         x = node.inputs[0]
         return op.kind == "max" and x.dtype == WIDE and op.kernel != x.shape[2:]
+    if isinstance(op, Map):
+        rounds = expr.input_(0, WIDE).cast(NARROW).cast(WIDE)
+        return op.body is rounds and node.inputs[0].shape == node.outputs[0].shape
     moves = isinstance(op, MOVEMENT) and node.outputs[0].dtype == WIDE
     return moves and any(v.constant is None for v in moved(node))
 
 
-def _multiplies(node: Node, inputs: list[Value], target: Target) -> bool:
+def _multiplies(node: Node, target: Target) -> bool:
     """Whether a node is a sum of products with weights that narrower numbers make faster."""
     op = node.op
     if not isinstance(op, (Conv, Contract)) or op.accumulate != WIDE or op.exact:
         return False
-    if {v.dtype for v in inputs[:2]} != {WIDE} or any(map(_is_narrower, inputs[:2])):
+    operands = node.inputs[:2]
+    if {v.dtype for v in operands} != {WIDE} or any(map(_is_narrower, operands)):
         return False
-    return _is_convolution(node, inputs, target) if isinstance(op, Conv) else _is_product(op, inputs)
+    return _is_convolution(node, target) if isinstance(op, Conv) else _is_product(op, operands)
 
 
 def _is_narrower(value: Value) -> bool:
@@ -179,8 +243,8 @@ def _is_narrower(value: Value) -> bool:
     return found is not None and dtypes.is_integer(found.elements.dtype)
 
 
-def _is_convolution(node: Node, inputs: list[Value], target: Target) -> bool:
-    op, (x, w) = node.op, inputs[:2]
+def _is_convolution(node: Node, target: Target) -> bool:
+    op, (x, w) = node.op, node.inputs[:2]
     sizes = (*x.shape[1:], *node.outputs[0].shape[1:], *op.pads)
     known = dims.is_static(sizes) or target.matrix(NARROW, NARROW, WIDE) is None
     plain = op.groups == 1 and not op.transposed and len(op.strides) <= 2 and w.constant is not None
@@ -220,7 +284,7 @@ def _is_depthwise(node: Node) -> bool:
     return alone and {x.dtype, w.dtype} == {WIDE} and dims.typical(x.tensor.count) >= LARGE
 
 
-def _is_product(op: Contract, inputs: list[Value]) -> bool:
+def _is_product(op: Contract, inputs: Sequence[Value]) -> bool:
     """Whether one operand is constant, and the other's last axis is what is summed over."""
     if (inputs[0].constant is None) == (inputs[1].constant is None):
         return False

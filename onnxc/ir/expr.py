@@ -391,11 +391,17 @@ def _neutral(op: str, number: Expr, dtype: str) -> bool:
     return False
 
 
+#: Casts that, there and back, leave numbers as they are.
+_WITHOUT_LOSS = {(half, wide) for half in dtypes.HALVES for wide in ("float32", "float64")}
+
+
 def cast(x: Expr, dtype: str) -> Expr:
     """x as another type. Float to integer truncates toward zero and saturates (NaN gives 0); integers
     wrap."""
     if x.dtype == dtype:
         return x
+    if x.op == "cast" and x.args[0].dtype == dtype and (dtype, x.dtype) in _WITHOUT_LOSS:
+        return x.args[0]
     if x.op == "const":
         array = np.asarray(x.value, dtypes.numpy_dtype(x.dtype))
         value = saturating_cast(array, dtypes.numpy_dtype(dtype))

@@ -1,5 +1,6 @@
 """narrow_products: weights are multiplied as bfloat16s, where the target does so and sums are long enough."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from support import small_models
@@ -7,7 +8,9 @@ from support.pass_text import becomes, stays
 
 import onnxc
 from onnxc.errors import CompileError
+from onnxc.ir.text_parser import parse
 from onnxc.passes import narrow_products as narrowing
+from onnxc.passes.fold_constants import fold_constants
 from onnxc.target import TARGETS, find_target
 
 
@@ -239,6 +242,68 @@ def test_an_image_of_few_channels_where_dot_products_add_up_neighbours_of_a_row(
         return %2
     }}""",
     )
+
+
+def narrow_bfloat16s(graph):
+    return narrowing.narrow_products(graph, TARGETS["sapphirerapids"], asked=False)
+
+
+def test_products_of_bfloat16s_are_that_without_being_asked_for():
+    becomes(
+        narrow_bfloat16s,
+        """graph g(%x: float32[1, 16, 9], %y: float32[m, 32], %q: float32[1, 2, 8, 16]) {
+        %w = constant float32[16, 16, 1] splat 0.25
+        %v = constant float32[32, 8] splat 0.5
+        %0 = map(%x) { cast(cast($0, bfloat16), float32) }
+        %1 = conv(%0, %w) strides=(1) pads=(0, 0) dilations=(1)
+        %2 = map(%y) { cast(cast(exp($0), bfloat16), float32) }
+        %3 = contract(%2, %v) lhs=mk rhs=kn out=mn accumulate=float32
+        %4 = map(%q) { cast(cast($0, bfloat16), float32) }
+        %5 = attention(%4, %4, %4) scale=0.25
+        return %1, %3, %5
+    }""",
+        """graph g(%x: float32[1, 16, 9], %y: float32[m, 32], %q: float32[1, 2, 8, 16]) {
+        %w = constant float32[16, 16, 1] splat 0.25
+        %v = constant float32[32, 8] splat 0.5
+        %0 = map(%x) { cast($0, bfloat16) }
+        %1 = map(%w) { cast($0, bfloat16) }
+        %2 = conv(%0, %1) strides=(1) pads=(0, 0) dilations=(1)
+        %3 = map(%y) { cast(cast(exp($0), bfloat16), float32) }
+        %4 = map(%3) { cast($0, bfloat16) }
+        %5 = map(%v) { cast($0, bfloat16) }
+        %6 = contract(%4, %5) lhs=mk rhs=kn out=mn accumulate=float32
+        %7 = map(%q) { cast(cast($0, bfloat16), float32) }
+        %8 = attention(%7, %7, %7) scale=0.25 narrow=true
+        return %2, %6, %8
+    }""",
+    )
+
+
+@pytest.mark.parametrize(("x", "w"), [("exp($0)", 0.25), ("cast(cast(exp($0), bfloat16), float32)", 0.1)])
+def test_other_products_are_not(x, w):
+    stays(
+        narrow_bfloat16s,
+        f"""graph g(%x: float32[1, 16, 9]) {{
+        %w = constant float32[16, 16, 1] splat {w}
+        %0 = map(%x) {{ {x} }}
+        %1 = conv(%0, %w) strides=(1) pads=(0, 0) dilations=(1)
+        return %1
+    }}""",
+    )
+
+
+def test_weights_that_are_stored_as_bfloat16s_are_such():
+    weights = np.arange(512).reshape(16, 32, 1).astype(ml_dtypes.bfloat16)
+    text = """graph g(%x: float32[1, 32, 9]) {
+        %w = constant bfloat16[16, 32, 1] #w
+        %0 = map(%w) { cast($0, float32) }
+        %1 = map(%x) { cast(cast(exp($0), bfloat16), float32) }
+        %2 = pool(%1) kind=max kernel=(3) strides=(1) pads=(1, 1) dilations=(1) sizes=(9)
+        %3 = conv(%2, %0) strides=(1) pads=(0, 0) dilations=(1)
+        return %3
+    }"""
+    found = narrow_bfloat16s(fold_constants(parse(text, {"w": weights})))
+    assert [v.dtype for v in found.outputs[0].node.inputs] == ["bfloat16", "bfloat16"]
 
 
 @pytest.mark.slow
