@@ -245,8 +245,7 @@ def _is_narrower(value: Value) -> bool:
 
 def _is_convolution(node: Node, target: Target) -> bool:
     op, (x, w) = node.op, node.inputs[:2]
-    sizes = (*x.shape[1:], *node.outputs[0].shape[1:], *op.pads)
-    known = dims.is_static(sizes) or target.matrix(NARROW, NARROW, WIDE) is None
+    known = dims.is_static((x.shape[1], *op.pads)) or target.matrix(NARROW, NARROW, WIDE) is None
     plain = op.groups == 1 and not op.transposed and len(op.strides) <= 2 and w.constant is not None
     if not known or not plain:
         return False

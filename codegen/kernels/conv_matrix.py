@@ -30,28 +30,17 @@ from ..text.conversion import from_computed
 from ..text.emitter import ENTRY, memory_type, scalar_type, vector_type
 from ..text.vectors import Vectors
 from ..tiles import gathered_pixels, matrix
-from ..tiles.blocked import (
-    Image,
-    Window,
-    clear_planes,
-    displaced,
-    equal_width,
-    halo_layout,
-    image_of,
-    without_halo,
-)
+from ..tiles.blocked import Image, Window, clear_planes, displaced, halo_layout, image_of, without_halo
 from ..tiles.blocked_epilogue import Epilogue, Finish, operand_layouts, pack_operand, packed_operands
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.matrix import MatrixTile
+from ..tiles.matrix_blocks import MOST_POSITIONS, Block, Place, Plane, blocks_of, heights, is_known
 from ..tiles.microkernel import plus
 from ..tiles.panel import Ahead
 from ..tiles.panels import Panels, by_depth, in_dot_panels, panels_of, starts
 from .conv import window
 
 MultiplyAdd = Callable[..., tuple[str, Ahead | None]]  # `matrix.multiply_add`, or one of the same operands
-
-MOST_POSITIONS = 128  # whose sums wait together, where lines are not longer
-LONGEST_LINE = 512
 
 # Choosing ----------------------------------------------------------------------------------------
 
@@ -67,8 +56,8 @@ class MatrixTiling:
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[MatrixTiling]]:
-    """Where the processor has such registers and sizes of images are known: for images in the target's blocks
-    and in those of a step of k, if a panel's channels are as many."""
+    """Where the processor has such registers: for images in the target's blocks and in those of a step of k,
+    if a panel's channels are as many."""
     unit = unit_of(node, target)
     if unit is None or target.block != unit.columns:
         return
@@ -98,45 +87,41 @@ def unit_of(node: Node, target: Target) -> Matrix | None:
 
 
 def is_taken(node: Node) -> bool:
-    """Whether a node is a convolution of images of known sizes in one group, with constant weights."""
+    """Whether a node is a convolution in one group, of images of a known number of channels with constant
+    weights."""
     op = node.op
     if not isinstance(op, Conv) or len(op.strides) not in (1, 2) or op.transposed or op.groups != 1:
         return False
-    shapes = (*node.inputs[0].shape[1:], *node.outputs[0].shape[1:])
-    if not dims.is_static((*shapes, *op.pads)) or 0 in shapes:
+    (_, channels, *image), w = node.inputs[0].shape, node.inputs[1]
+    if not dims.is_static((channels, *op.pads)) or 0 in (*image, *node.outputs[0].shape[1:]):
         return False
-    w, width = node.inputs[1], dims.number(node.outputs[0].shape[-1])
-    return w.constant is not None and w.data.nbytes > 0 and width <= LONGEST_LINE
+    return w.constant is not None and w.data.nbytes > 0
 
 
 def tiling_of(node: Node[Conv], target: Target, unit: Matrix, block: int) -> MatrixTiling:
     """As many lines as wait together, in tiles of equal heights; the result is stored in such blocks."""
     out = image_of(replace(node.outputs[0].tensor, layout=without_halo(block, node.inputs[0].rank - 2)))
     win, vectors = dense_window(node), min(matrix.WIDE * unit.columns // block, out.blocks)
-    height, width = dims.number(out.height), dims.number(out.width)
+    height, width = dims.typical(out.height), dims.typical(out.width)
+    if not is_known(out.height, out.width):
+        width = min(width, MOST_POSITIONS)
     if win.strides == (1, 1):
         pitch = width + (win.extent[1] - 1 if win.kernel != (1, 1) else 0)
         if pitch == width:  # most likely one run of pixels
             lines = max(1, min(height, MOST_POSITIONS // width))
-            return MatrixTiling(vectors, lines, _heights(min(height * width, lines * width), unit))
+            return MatrixTiling(vectors, lines, heights(min(height * width, lines * width), unit))
         lines = max(1, min(height, (MOST_POSITIONS - width) // pitch + 1))
-        return MatrixTiling(vectors, lines, _heights((lines - 1) * pitch + width, unit))
+        return MatrixTiling(vectors, lines, heights((lines - 1) * pitch + width, unit))
     if width <= unit.rows:
         return MatrixTiling(vectors, min(height, 8), (width,) * min(height, matrix.HIGH))
     lines = max(1, min(height, MOST_POSITIONS // width))
-    return MatrixTiling(vectors, lines, _heights(width, unit))
+    return MatrixTiling(vectors, lines, heights(width, unit))
 
 
 def dense_window(node: Node[Conv]) -> Window:
     """The window as it moves over the packed image: of one pixel those alone are there that are read."""
     win = window(node)
     return replace(win, strides=(1, 1)) if gathered_pixels.is_sparse(win) else win
-
-
-def _heights(positions: int, unit: Matrix) -> tuple[int, ...]:
-    """The rows of each register with which as few tiles as possible cover the positions."""
-    rows = equal_width(positions, matrix.HIGH * unit.rows)
-    return (rows,) if rows <= unit.rows else (unit.rows, rows - unit.rows)
 
 
 def estimate(
@@ -168,7 +153,8 @@ def products_estimate(
     rows, vectors = sum(tiling.rows), tiling.vectors * block // unit.columns
     wide = 1.0
     if node.op.strides == (1,) * len(taps):
-        wide = (dims.number(out.shape[-1]) + taps[-1] - 1) / dims.number(out.shape[-1])
+        width = max(1, dims.typical(out.shape[-1]))
+        wide = (width + taps[-1] - 1) / width
     tiles = max(1.0, pixels * wide / rows) * -(-outputs // block) / tiling.vectors
     each = steps * (step_time or costs.matrix_step(target, unit, rows, vectors))
     each += costs.matrix_ends(target, unit, rows, vectors)
@@ -254,12 +240,10 @@ class Convolution:
         self.epilogue = Epilogue(node, self.out.block)
         self.dtype = node.op.accumulate
         self.kinds = panels_of(self.out.channels, self.out.block, self.tiling.vectors)
-        self.height, self.width = dims.number(self.out.height), dims.number(self.out.width)
-        self.flat = self.window.strides == (1, 1)
-        #: Positions from one line's first to the next one's, in the sums that wait.
-        self.pitch = dims.number(self.packed.row) // self.packed.pixel if self.flat else self.width
+        pitch = self.packed.width + 2 * self.packed.halo[1]
+        self.plane = Plane(self.out.height, self.out.width, pitch, self.window.strides == (1, 1))
         self.lines = self._lines()
-        self.heights = self._heights()
+        self.blocks = blocks_of(unit, self.plane, self.lines, self.tiling.lines)
 
     # Sizes ---------------------------------------------------------------------------------------
 
@@ -286,46 +270,15 @@ class Convolution:
         half = self.target.facts.level2_bytes // 2
         planes = sum(p.count for p in self.kinds) * self.out.batch
         chunks = -(-dims.typical(self.packed.image) // half)
-        return cut_lines(self.height, self.tiling.lines, planes, self.cost.total, chunks)
-
-    @property
-    def together(self) -> tuple[int, int]:
-        """The fewest and the most lines that wait together: chunks are cut into equal blocks."""
-        each, count = self.lines.each, dims.number(self.lines.count)
-        chunks = {self.height - (count - 1) * each, each} if count > 1 else {self.height}
-        blocks = {length: -(-length // self.tiling.lines) for length in chunks}
-        return min(a // b for a, b in blocks.items()), max(-(-a // b) for a, b in blocks.items())
-
-    def positions(self, lines: int) -> int:
-        return (lines - 1) * self.pitch + self.width
-
-    def _heights(self) -> tuple[int, ...]:
-        """The rows of the registers of a tile."""
-        fewest, most = self.together
-        if self.flat:
-            rows = equal_width(self.positions(most), matrix.HIGH * self.unit.rows)
-            return _heights(min(rows, self.positions(fewest)), self.unit)
-        if self.width <= self.unit.rows:
-            return (self.width,) * min(fewest, matrix.HIGH)
-        return _heights(self.width, self.unit)
+        return cut_lines(self.out.height, self.tiling.lines, planes, self.cost.total, chunks)
 
     def tile(self, kind: Panels) -> MatrixTile:
-        return MatrixTile(self.unit, kind.width // self.unit.columns, len(self.heights))
-
-    @property
-    def tiles(self) -> int:
-        """Of a block of lines, at most."""
-        most = self.together[1]
-        if self.flat:
-            return -(-self.positions(most) // sum(self.heights))
-        if self.width <= self.unit.rows:
-            return -(-most // len(self.heights))
-        return most * -(-self.width // sum(self.heights))
+        return MatrixTile(self.unit, kind.width // self.unit.columns, self.blocks.high)
 
     def bytes_ahead(self, kind: Panels) -> int:
         """What a tile fetches of the next panel in a step."""
         blocks = -(-dims.number(self.lines.each) // self.tiling.lines)
-        return matrix.bytes_ahead(self.tile(kind), self.tiles * blocks)
+        return matrix.bytes_ahead(self.tile(kind), self.blocks.tiles * blocks)
 
     def share(self, kind: Panels) -> int:
         """The bytes of the next panel that a tile fetches."""
@@ -353,7 +306,7 @@ class Convolution:
     def packing_step(self) -> Step:
         """Brings the channels together that one step of k multiplies; a part is a row of pixels."""
         k, x, packed = KernelText(self.target), image_of(self.node.inputs[0].tensor), self.packed
-        rows = dims.number(packed.plane) // dims.number(packed.row)
+        rows, width = packed.height + 2 * packed.halo[0], packed.width + 2 * packed.halo[1]
         (sy, sx), first = (window(self.node).strides, x.origin) if self.gathers else ((1, 1), 0)
         element = f"i{8 * packed.itemsize}"  # only moved, once it is narrow
         lanes, whole = vector_type(element, x.block), vector_type(element, packed.block)
@@ -365,16 +318,16 @@ class Convolution:
             return f.cast("bitcast", from_computed(Vectors(f, packed.dtype, x.block), wide), lanes)
 
         with k.entry() as f, f.loop("%first", "%last") as part:
-            rest, row = f.divide(part.index, rows)
+            rest, row = f.divide(part.index, f.size(rows))
             n, group = f.divide(rest, packed.blocks)
             source = displaced(f, f.offset(f.input(0), f.size(first)), ((n, x.image), (row, sy * x.row)))
             to = displaced(f, f.temporary(0), ((n, packed.image), (group, packed.plane), (row, packed.row)))
             for blocks, begin, end in self._groups():
                 with f.when(f.all_of(f.compare("uge", group, begin), f.compare("ult", group, end))):
-                    at = f.offset(source, f.mul(group, packed.block // x.block * dims.number(x.plane)))
-                    with f.loop(0, dims.number(packed.row) // packed.pixel) as pixel:
+                    at = displaced(f, source, ((group, packed.block // x.block * x.plane),))
+                    with f.loop(0, f.size(width)) as pixel:
                         place = f.offset(at, f.mul(pixel.index, sx * x.pixel))
-                        parts = [load(f.offset(place, j * dims.number(x.plane))) for j in range(blocks)]
+                        parts = [load(f.offset(place, f.size(j * x.plane))) for j in range(blocks)]
                         joined = _joined(f, parts, packed.block // x.block, lanes)
                         out = f.offset(to, f.mul(pixel.index, packed.pixel))
                         f.store(whole, joined, out, packed.align)
@@ -392,8 +345,7 @@ class Convolution:
     def product_step(self) -> Step:
         k, out, panels = KernelText(self.target), self.out, sum(p.count for p in self.kinds)
         with k.entry() as f:
-            upper, *lower = self.heights
-            matrix.set_heights(f, self.unit, upper, lower[0] if lower else 1)
+            self.blocks.begin(f)
             self.begin(f)
             with f.loop("%first", "%last") as part:
                 rest, chunk = f.divide(part.index, f.size(self.lines.count))
@@ -408,13 +360,13 @@ class Convolution:
             matrix.release(f)
         for kind in {p.vectors: p for p in self.kinds}.values():
             self.emit_functions(k, kind)
-        work = costs.work(self.cost, out.batch * self.height)
+        work = costs.work(self.cost, out.batch * out.height)
         return k.step(out.batch * panels * self.lines.count, work, self.scratch_bytes)
 
     @property
     def scratch_bytes(self) -> int:
         """Of the sums that wait."""
-        return self.positions(self.tiling.lines) * max(self.tile(kind).line for kind in self.kinds)
+        return self.blocks.positions * max(self.tile(kind).line for kind in self.kinds)
 
     def emit_functions(self, k: KernelText, kind: Panels) -> None:
         """What the entry calls for panels of a kind."""
@@ -430,24 +382,22 @@ class Convolution:
         before = sum(p.count * p.width for p in self.kinds if p.first < kind.first) * self.column_bytes
         panel = f.offset(f.input(1), f.add(before, f.mul(index, kind.width * self.column_bytes)))
         start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
-        source, length = f.offset(image, f.size(start)), f.sub(lines[1], lines[0])
-        count, _ = f.divide(f.add(length, self.tiling.lines - 1), self.tiling.lines)
-        low, more = f.divide(length, count)  # the first `more` blocks have a line more
-        weights = self.prepared(f, kind, panel)
-        with f.loop(0, count) as loop:
-            first = f.add(f.add(lines[0], f.mul(loop.index, low)), f.minimum(loop.index, more))
-            extra = f.cast("zext", f.compare("slt", loop.index, more), "i64")
-            after = f.add(kind.width * self.column_bytes, f.mul(loop.index, self.share(kind) * self.tiles))
+        source, weights = f.offset(image, f.size(start)), self.prepared(f, kind, panel)
+        with self.blocks.each(f, lines) as here:
+            share = self.share(kind) * self.blocks.tiles
+            after = f.add(kind.width * self.column_bytes, f.mul(here.number, share))
+            pixel = (here.first, x.row * win.strides[0]), (here.column, self.apart)
             words = [
                 "ptr %args",
-                f"ptr {f.offset(source, f.mul(first, f.size(x.row * win.strides[0])))}",
+                f"ptr {displaced(f, source, pixel)}",
                 f"ptr {weights}",
                 f"ptr {f.offset(panel, after)}",
-                f"ptr {out.address(f, f.output(), n, block, first)}",
+                f"ptr {out.address(f, f.output(), n, block, here.first, here.column)}",
                 "ptr %scratch",
-                f"i64 {f.add(low, extra)}",
-                *self.others(f, panel, n, first),
-                *self.epilogue.arguments(f, n, block, first, 0),
+                f"i64 {here.lines}",
+                *here.words,
+                *self.others(f, panel, n, here),
+                *self.epilogue.arguments(f, n, block, here.first, here.column),
             ]
             f.statement(f"call void @{ENTRY}.block{kind.vectors}({', '.join(words)})")
 
@@ -458,8 +408,8 @@ class Convolution:
         """A panel as tiles read it."""
         return panel
 
-    def others(self, f: KernelFunction, panel: str, n: str, first: str) -> list[str]:
-        """Other words for the function of a block of lines, from line `first` of image n on."""
+    def others(self, f: KernelFunction, panel: str, n: str, block: Block) -> list[str]:
+        """Other words for the function of a block of image n."""
         return []
 
     # A block of lines ----------------------------------------------------------------------------
@@ -477,24 +427,19 @@ class Convolution:
             "ptr %out",
             "ptr noalias %sums",
             "i64 %lines",
+            *self.blocks.parameters,
             *self.OTHERS,
         ]
         name = f"{ENTRY}.block{kind.vectors}"
         with k.function(name, [*parameters, *self.epilogue.parameters], attributes="noinline nounwind") as f:
-            tile = self.tile(kind)
-            if self.flat:
-                count = f.add(f.mul(f.sub("%lines", 1), self.pitch), self.width)
-                self.emit_run(f, kind, "%a", "%sums", count)
-            elif self.width <= self.unit.rows:
-                self.emit_lines(f, kind)
-            else:
-                with f.loop(0, "%lines") as line:
-                    a = f.offset("%a", f.mul(line.index, f.size(self.packed.row * self.window.strides[0])))
-                    sums = f.offset("%sums", f.mul(line.index, self.width * tile.line))
-                    self.emit_run(f, kind, a, sums, str(self.width))
+            self.blocks.emit_tiles(f, partial(self.emit_tile, f, kind))
             self.check(f, kind)
             self.emit_epilogue(f, kind)
             f.statement("ret void")
+
+    def line(self, f: KernelFunction) -> str:
+        """Sums that wait from one line of a block to the next."""
+        return self.plane.apart(f, self.blocks.columns)
 
     def check(self, f: KernelFunction, kind: Panels) -> None:
         """What is to be done about sums before the epilogue reads them."""
@@ -504,45 +449,13 @@ class Convolution:
         """Bytes from one position to the next."""
         return self.packed.pixel * self.window.strides[1]
 
-    def emit_run(self, f: KernelFunction, kind: Panels, a: str, sums: str, count: str) -> None:
-        """The tiles of `count` positions that follow each other, the last two overlapping."""
-        rows, tile = sum(self.heights), self.tile(kind)
-        tiles, _ = f.divide(f.add(count, rows - 1), rows)
-        with f.loop(0, tiles) as loop:
-            first = f.minimum(f.mul(loop.index, rows), f.sub(count, rows))
-            at = f.offset(a, f.mul(first, self.apart))
-            to = f.offset(sums, f.mul(first, tile.line))
-            steps = [k * self.unit.rows for k in range(tile.high)]
-            self.emit_tile(
-                f,
-                kind,
-                [f.offset(at, k * self.apart) for k in steps],
-                [f.offset(to, k * tile.line) for k in steps],
-                loop.index,
-            )
-
-    def emit_lines(self, f: KernelFunction, kind: Panels) -> None:
-        """Tiles of whole lines, the last two overlapping."""
-        tile = self.tile(kind)
-        count, _ = f.divide(f.add("%lines", tile.high - 1), tile.high)
-        row = f.size(self.packed.row * self.window.strides[0])
-        with f.loop(0, count) as loop:
-            first = f.minimum(f.mul(loop.index, tile.high), f.sub("%lines", tile.high))
-            lines = [f.add(first, k) for k in range(tile.high)]
-            self.emit_tile(
-                f,
-                kind,
-                [f.offset("%a", f.mul(line, row)) for line in lines],
-                [f.offset("%sums", f.mul(line, self.width * tile.line)) for line in lines],
-                loop.index,
-            )
-
-    def emit_tile(
-        self, f: KernelFunction, kind: Panels, rows: list[str], sums: list[str], number: str
-    ) -> None:
+    def emit_tile(self, f: KernelFunction, kind: Panels, places: list[Place], number: str) -> None:
         """The sums over blocks of channels and taps, of a tile of that number in its block of lines."""
         x, (height, width), (dy, dx) = self.packed, self.window.kernel, self.window.dilations
-        tile = self.tile(kind)
+        tile, row, line = self.tile(kind), x.row * self.window.strides[0], self.line(f)
+        rows = [displaced(f, "%a", ((y, row), (column, self.apart))) for y, column in places]
+        waiting = [f.add(f.mul(y, line), column) for y, column in places]
+        sums = [f.offset("%sums", f.mul(position, tile.line)) for position in waiting]
         matrix.start(f, tile, "%b")
         next_panel = f.offset("%ahead", f.mul(number, self.share(kind)))
 
@@ -581,7 +494,7 @@ class Convolution:
         start = self.epilogue.start(f, kind.vectors)
 
         def finish(line: str, column: str, count: int) -> None:
-            place = f.add(f.mul(line, self.pitch), column)
+            place = f.add(f.mul(line, self.line(f)), column)
             waiting = f.offset("%sums", f.mul(place, waits))
             for j in range(kind.vectors):
                 sums: list[str] = []
@@ -594,7 +507,7 @@ class Convolution:
                 done.finish(sums, j, line, column)
 
         with f.loop(0, "%lines") as line:
-            done.along(0, self.width, partial(finish, line.index))
+            done.along(0, self.blocks.columns, partial(finish, line.index))
 
 
 def _joined(f: KernelFunction, parts: list[str], wanted: int, kind: str) -> str:

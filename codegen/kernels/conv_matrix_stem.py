@@ -105,19 +105,19 @@ class _Stem(Convolution):
     def packing_step(self) -> Step:
         """A part is a row of pixels."""
         k, packed = KernelText(self.target), self.packed
-        rows, inside = dims.number(packed.plane) // dims.number(packed.row), dims.number(packed.height)
-        halo, row = packed.halo, dims.number(packed.row)
+        halo, rows = packed.halo, packed.height + 2 * packed.halo[0]
         with k.entry() as f, f.loop("%first", "%last") as part:
-            n, y = f.divide(part.index, rows)
-            to = displaced(f, f.temporary(0), ((n, packed.image), (y, row)))
+            n, y = f.divide(part.index, f.size(rows))
+            row = f.size(packed.row)
+            to = displaced(f, f.temporary(0), ((n, packed.image), (y, packed.row)))
             outside = f.sub(y, halo[0])
-            is_inside = f.compare("ult", outside, inside)
+            is_inside = f.compare("ult", outside, f.size(packed.height))
             with f.when(f.invert(is_inside)):
                 self.fill(f, to, 0, row)
             with f.when(is_inside):
                 side = halo[1] * packed.pixel
                 self.fill(f, to, 0, side)
-                self.fill(f, to, row - side, row)
+                self.fill(f, to, f.sub(row, side), row)
                 self.interleave(f, n, outside, f.offset(to, side))
             end = f.compare("eq", part.index, f.sub(f.size(packed.batch * rows), 1))
             with f.when(end):
@@ -126,7 +126,7 @@ class _Stem(Convolution):
         parts = packed.batch * rows
         return k.step(parts, costs.work(packing_estimate(self.node, self.target), parts))
 
-    def fill(self, f: KernelFunction, to: str, first: int, last: int) -> None:
+    def fill(self, f: KernelFunction, to: str, first: str | int, last: str | int) -> None:
         """The padding's value in the bytes first..last-1 of a row."""
         value, size = literal(self.packed.fill, self.packed.dtype), self.packed.itemsize
         with f.loop(first, last, size) as loop:
@@ -135,24 +135,25 @@ class _Stem(Convolution):
     def interleave(self, f: KernelFunction, n: str, y: str, to: str) -> None:
         """A row's pixels, the channels of each together."""
         x, packed, lanes = self.node.inputs[0].tensor, self.packed, self.target.block
-        width, plane = dims.number(packed.width), dims.number(packed.height) * dims.number(packed.width)
         size, channels = Image(1, 1, 1, 1, 1, x.dtype).itemsize, packed.channels
-        source = f.offset(f.input(0), f.mul(n, channels * plane * size))
-        source = f.offset(source, f.mul(y, width * size))
+        row, plane = packed.width * size, packed.height * packed.width * size
+        source = displaced(f, f.input(0), ((n, channels * plane), (y, row)))
 
-        def pixels(first: str | int, count: int | None) -> None:
+        def pixels(first: str | int, count: str | int | None) -> None:
             found = []
             for channel in range(channels):
-                at = f.offset(source, f.add(f.mul(first, size), channel * plane * size))
+                at = displaced(f, source, ((first, size), (channel, plane)))
                 found.append(self.moved(f, load_first(f, x.dtype, lanes, at, count)))
             place = f.offset(to, f.mul(first, packed.pixel))
-            kept = None if count is None else count * channels
+            kept = None if count is None else f.mul(count, channels)
             store_first(f, f"int{8 * packed.itemsize}", lanes * channels, _together(f, found), place, kept)
 
-        with f.loop(0, width // lanes * lanes, lanes) as loop:
+        width = f.size(packed.width)
+        whole = f.round_down(width, lanes)
+        with f.loop(0, whole, lanes) as loop:
             pixels(loop.index, None)
-        if width % lanes:
-            pixels(width // lanes * lanes, width % lanes)
+        if whole != width:
+            pixels(whole, f.sub(width, whole))
 
     def moved(self, f: KernelFunction, value: str) -> Reg:
         """A vector of the image's elements as the packed ones' bits."""

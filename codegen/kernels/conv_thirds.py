@@ -28,6 +28,7 @@ from ..text.vectors import Vectors
 from ..tiles import gathered_pixels, matrix, thirds
 from ..tiles.blocked import Image, displaced, halo_layout, image_of, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
+from ..tiles.matrix_blocks import Block
 from ..tiles.packing import padded
 from ..tiles.panel import LINE, load_widened
 from ..tiles.panels import Panels
@@ -68,7 +69,7 @@ class Tiling(MatrixTiling):
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
-    """One, where the processor has such registers and sizes of images are known."""
+    """One, where the processor has such registers."""
     unit = unit_of(node, target)
     stored = stored_halves(node.inputs[1].constant, target) if unit is not None else None
     if unit is None or stored is None or target.block != unit.columns:
@@ -172,24 +173,25 @@ class _Thirds(Convolution):
     def packing_step(self) -> Step:
         """Splits the channels of a step of k of every pixel; a part is a row of pixels."""
         k, x, packed = KernelText(self.target), image_of(self.node.inputs[0].tensor), self.packed
-        rows, whole = dims.number(packed.plane) // dims.number(packed.row), self.unit.depth // x.block
+        rows, width = packed.height + 2 * packed.halo[0], packed.width + 2 * packed.halo[1]
+        whole = self.unit.depth // x.block
         (sy, sx), first = (window(self.node).strides, x.origin) if self.gathers else ((1, 1), 0)
         with k.entry() as f, f.loop("%first", "%last") as part:
-            rest, row = f.divide(part.index, rows)
+            rest, row = f.divide(part.index, f.size(rows))
             n, group = f.divide(rest, packed.blocks)
             source = displaced(f, f.offset(f.input(0), f.size(first)), ((n, x.image), (row, sy * x.row)))
-            source = f.offset(source, f.mul(group, whole * dims.number(x.plane)))
+            source = displaced(f, source, ((group, whole * x.plane),))
             to = displaced(f, f.temporary(0), ((n, packed.image), (group, packed.plane), (row, packed.row)))
             left = f.sub(x.blocks, f.mul(group, whole))
 
             def pixels(present: int) -> None:
-                with f.loop(0, dims.number(packed.row) // packed.pixel) as pixel:
+                with f.loop(0, f.size(width)) as pixel:
                     place = f.offset(source, f.mul(pixel.index, sx * x.pixel))
 
                     def load(lane: int) -> str:
                         if lane // x.block >= present:
                             return "zeroinitializer"
-                        at = f.offset(place, lane // x.block * dims.number(x.plane))
+                        at = f.offset(place, f.size(lane // x.block * x.plane))
                         return f.load(f"<{x.block} x float>", at, x.align)
 
                     out = f.offset(to, f.mul(pixel.index, packed.pixel))
@@ -238,12 +240,11 @@ class _Thirds(Convolution):
             f.store("i64", address, cell, 8)
         return parts
 
-    def others(self, f: KernelFunction, panel: str, n: str, first: str) -> list[str]:
+    def others(self, f: KernelFunction, panel: str, n: str, block: Block) -> list[str]:
         x, win = image_of(self.node.inputs[0].tensor), window(self.node)
         start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
-        at = displaced(
-            f, f.offset(f.input(0), f.size(start)), ((n, x.image), (first, x.row * win.strides[0]))
-        )
+        rows, columns = (block.first, x.row * win.strides[0]), (block.column, x.pixel * win.strides[1])
+        at = displaced(f, f.offset(f.input(0), f.size(start)), ((n, x.image), rows, columns))
         return [f"ptr {at}", f"ptr {panel}"]
 
     # A block of lines ----------------------------------------------------------------------------
@@ -255,8 +256,8 @@ class _Thirds(Convolution):
     def check(self, f: KernelFunction, kind: Panels) -> None:
         """Sums that are not finite are added up on vectors: parts of infinities are no numbers."""
         v = Vectors(f, "float32", self.unit.columns)
-        with f.loop(0, "%lines") as line, f.loop(0, self.width) as column:
-            place = f.add(f.mul(line.index, self.pitch), column.index)
+        with f.loop(0, "%lines") as line, f.loop(0, self.blocks.columns) as column:
+            place = f.add(f.mul(line.index, self.line(f)), column.index)
             sums = f.offset("%sums", f.mul(place, self.tile(kind).line))
             found = [f.load(v.type, f.offset(sums, j * LINE), LINE) for j in range(kind.vectors)]
             with f.when(thirds.is_left(v, thirds.rest(v, found))):

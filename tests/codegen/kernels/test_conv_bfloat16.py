@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from support import harness
-from support.blocked_cases import Case, check, choices, laid_out
+from support.blocked_cases import Case, check, choices, laid_out, symbols
 
 from onnxc.codegen.kernels import conv, conv_matrix, conv_matrix_stem, conv_stem, depthwise, winograd
 from onnxc.ir.expr import input_
@@ -22,11 +22,11 @@ KERNELS = [
 EACH = pytest.mark.parametrize("kernel, target, instruction", KERNELS, ids=("dots", "matrices", "emulated"))
 
 
-def halves(x_shape, w_shape, strides=1, pads=0, epilogue=None, extra=()):
+def halves(x_shape, w_shape, strides=1, pads=0, epilogue=None, extra=(), symbolic=None):
     draw = np.random.default_rng([*x_shape, *w_shape])
     x, w = (draw.integers(-9, 9, shape).astype(ml_dtypes.bfloat16) for shape in (x_shape, w_shape))
     op = Conv((strides,) * 2, (pads,) * 4, (1, 1), epilogue=epilogue)
-    return Case(op, [x, w, *extra], (1,))
+    return Case(op, [x, w, *extra], (1,), {0: symbolic} if symbolic else None)
 
 
 def exact(case, kernel, target, instruction, **options):
@@ -51,6 +51,15 @@ def test_channels_windows_and_strides(kernel, target, instruction):
         (40, 48, 17, 3, 2),
     ):
         case = halves((2, channels, size, size), (outputs, channels, taps, taps), strides, taps // 2)
+        exact(case, kernel, target, instruction)
+
+
+@EACH
+@pytest.mark.parametrize("size", [(4, 5), (17, 9), (3, 140), (1, 600)])
+def test_images_whose_size_the_run_tells(kernel, target, instruction, size):
+    for taps, strides in ((1, 1), (3, 1), (3, 2), (1, 2)):
+        x = symbols("n", 40, "h", "w")
+        case = halves((2, 40, *size), (48, 40, taps, taps), strides, taps // 2, symbolic=x)
         exact(case, kernel, target, instruction)
 
 

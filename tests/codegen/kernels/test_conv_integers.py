@@ -10,7 +10,7 @@ from onnxc.ir.expr import input_, lookup
 
 def exact(case, target, **options):
     check(case, conv, target, tolerance=0, **options)
-    if target.matrices and not case.shapes:
+    if target.matrices and case.arrays[0].dtype == np.uint8:
         check(case, conv_matrix, target, tolerance=0, **options)
         if choices(case, conv_matrix_stem, target)[1]:
             check(case, conv_matrix_stem, target, tolerance=0, **options)
@@ -53,9 +53,29 @@ def test_sums_of_the_ends_of_the_range_do_not_saturate(target):
 
 
 @WITH_DOTS
-def test_images_whose_size_the_run_tells(target):
+@pytest.mark.parametrize("strides", [1, 2])
+@pytest.mark.parametrize("size", [(11, 10), (1, 1), (40, 17), (3, 127), (2, 300)])
+def test_images_whose_size_the_run_tells(target, size, strides):
     x = symbols("n", 12, "h", "w")
-    exact(integers((2, 12, 11, 10), (20, 12, 3, 3), 1, 1, 200, symbolic=x), target)
+    exact(integers((2, 12, *size), (20, 12, 3, 3), strides, 1, 200, symbolic=x), target)
+    exact(integers((1, 12, *size), (20, 12, 1, 1), strides, symbolic=x), target, output_halo=1)
+
+
+@WITH_DOTS
+@pytest.mark.parametrize("width", [513, 1000])
+def test_long_lines(target, width):
+    exact(integers((1, 12, 3, width), (20, 12, 3, 3), 1, 1, 200), target)
+    exact(integers((1, 3, 4, width), (20, 3, 3, 3), 2, 1, 200), target)
+    exact(integers((2, 12, width), (20, 12, 5), pads=2), target)
+    x = symbols("n", 12, "w")
+    exact(integers((2, 12, width), (20, 12, 5), pads=2, symbolic=x), target)
+
+
+@WITH_DOTS
+def test_a_first_convolution_of_an_image_whose_size_the_run_tells(target):
+    for width in (5, 33, 300):
+        x = symbols("n", 3, "h", "w")
+        exact(integers((2, 3, 9, width), (24, 3, 3, 3), 2, 1, 7, symbolic=x), target)
 
 
 @WITH_DOTS

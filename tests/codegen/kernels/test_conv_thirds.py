@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support import harness
-from support.blocked_cases import check_choice, convolution, laid_out, of_halves, random
+from support.blocked_cases import check_choice, convolution, laid_out, of_halves, random, symbols
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import conv_thirds
@@ -59,6 +59,15 @@ def agrees(case, dtype, halves, **layout):
 def test_channels_windows_and_strides(channels, outputs, size, taps, strides, dtype, halves):
     case = convolution((2, channels, *size), (outputs, channels, taps, taps), strides, taps // 2)
     agrees(case, dtype, halves, wider=1, output_halo=1)
+
+
+@DTYPES
+@pytest.mark.parametrize("size", [(4, 5), (17, 9), (3, 140), (1, 600)])
+@pytest.mark.parametrize("taps, strides", [(1, 1), (3, 1), (3, 2)])
+def test_images_whose_size_the_run_tells(size, taps, strides, dtype):
+    x = symbols("n", 72, "h", "w")
+    case = convolution((2, 72, *size), (48, 72, taps, taps), strides, taps // 2, symbolic=x)
+    agrees(case, dtype, False, output_halo=1)
 
 
 @DTYPES
