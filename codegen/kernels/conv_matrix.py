@@ -34,7 +34,7 @@ from ..tiles.blocked import Image, Window, clear_planes, displaced, halo_layout,
 from ..tiles.blocked_epilogue import Epilogue, Finish, operand_layouts, pack_operand, packed_operands
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.matrix import MatrixTile
-from ..tiles.matrix_blocks import MOST_POSITIONS, Block, Place, Plane, blocks_of, heights, is_known
+from ..tiles.matrix_blocks import MOST_POSITIONS, Block, Cutter, Place, Plane, blocks_of, heights, is_known
 from ..tiles.microkernel import plus
 from ..tiles.panel import Ahead
 from ..tiles.panels import Panels, by_depth, in_dot_panels, panels_of, starts
@@ -345,7 +345,7 @@ class Convolution:
     def product_step(self) -> Step:
         k, out, panels = KernelText(self.target), self.out, sum(p.count for p in self.kinds)
         with k.entry() as f:
-            self.blocks.begin(f)
+            cutter = self.blocks.begin(f)
             self.begin(f)
             with f.loop("%first", "%last") as part:
                 rest, chunk = f.divide(part.index, f.size(self.lines.count))
@@ -356,7 +356,7 @@ class Convolution:
                 for kind in self.kinds:
                     index = f.sub(panel, kind.first)
                     with f.when(f.compare("ult", index, kind.count)):
-                        self.emit_panel(f, kind, image, n, index, lines)
+                        self.emit_panel(f, kind, image, n, index, lines, cutter)
             matrix.release(f)
         for kind in {p.vectors: p for p in self.kinds}.values():
             self.emit_functions(k, kind)
@@ -373,7 +373,14 @@ class Convolution:
         self.emit_block(k, kind)
 
     def emit_panel(
-        self, f: KernelFunction, kind: Panels, image: str, n: str, index: str, lines: tuple[str, str]
+        self,
+        f: KernelFunction,
+        kind: Panels,
+        image: str,
+        n: str,
+        index: str,
+        lines: tuple[str, str],
+        cutter: Cutter,
     ) -> None:
         """One panel of output channels over some lines, so many of them at a time as wait together."""
         win, out, x = self.window, self.out, self.packed
@@ -383,7 +390,7 @@ class Convolution:
         panel = f.offset(f.input(1), f.add(before, f.mul(index, kind.width * self.column_bytes)))
         start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
         source, weights = f.offset(image, f.size(start)), self.prepared(f, kind, panel)
-        with self.blocks.each(f, lines) as here:
+        with cutter(lines) as here:
             share = self.share(kind) * self.blocks.tiles
             after = f.add(kind.width * self.column_bytes, f.mul(here.number, share))
             pixel = (here.first, x.row * win.strides[0]), (here.column, self.apart)

@@ -11,7 +11,7 @@ run tells the rows of a tile, and long lines wait in pieces.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 
 from ...ir import dims
@@ -54,6 +54,9 @@ class Block:
     lines: str
     column: str
     words: tuple[str, ...] = ()
+
+
+Cutter = Callable[[tuple[str, str]], AbstractContextManager[Block]]  # of the chunk of lines first..last-1
 
 
 def blocks_of(unit: Matrix, plane: Plane, chunks: Lines, together: int) -> KnownBlocks | OpenBlocks:
@@ -146,16 +149,17 @@ class KnownBlocks:
             return -(-most // self.high)
         return most * -(-self.width // sum(self.heights))
 
-    def begin(self, f: KernelFunction) -> None:
-        """Before all parts of a call."""
+    def begin(self, f: KernelFunction) -> Cutter:
+        """Before all parts of a call: what goes through the blocks of a chunk."""
         upper, *lower = self.heights
         matrix.set_heights(f, self.unit, upper, lower[0] if lower else 1)
 
-    @contextmanager
-    def each(self, f: KernelFunction, lines: tuple[str, str]) -> Iterator[Block]:
-        """Goes through the blocks of a chunk."""
-        with _Cut(f, lines, self.together).each(f) as (number, first, count):
-            yield Block(number, first, count, "0")
+        @contextmanager
+        def each(lines: tuple[str, str]) -> Iterator[Block]:
+            with _Cut(f, lines, self.together).each(f) as (number, first, count):
+                yield Block(number, first, count, "0")
+
+        return each
 
     def emit_tiles(self, f: KernelFunction, tile: Tile) -> None:
         """The tiles of the %lines lines of a block, the last two of each run overlapping."""
@@ -189,20 +193,28 @@ class OpenBlocks:
         lines = self.together * dims.typical(self.plane.width)
         return -(-min(lines, MOST_POSITIONS) // (matrix.HIGH * self.unit.rows))
 
-    def begin(self, f: KernelFunction) -> None:
-        """Chunks tell the registers their sizes."""
-
-    @contextmanager
-    def each(self, f: KernelFunction, lines: tuple[str, str]) -> Iterator[Block]:
-        """Goes through the blocks of a chunk."""
-        cut, width = _Cut(f, lines, self._together(f)), f.size(self.plane.width)
+    def begin(self, f: KernelFunction) -> Cutter:
+        """Before all parts of a call: what goes through the blocks of a chunk. It tells registers how many
+        rows tiles have where that is another number than before."""
+        width, most = f.size(self.plane.width), self._together(f)
         pieces = f.maximum(_rounded_up(f, width, MOST_POSITIONS), 1)
-        rows = self._set_rows(f, cut, pieces)
-        with cut.each(f) as (number, first, count), f.loop(0, pieces) as piece:
-            edges = (piece.index, f.add(piece.index, 1))
-            column, behind = (f.divide(f.mul(n, width), pieces)[0] for n in edges)
-            words = f"i64 {f.sub(behind, column)}", f"i64 {rows}"
-            yield Block(f.add(f.mul(number, pieces), piece.index), first, count, column, words)
+        known = f.hoisted("alloca i64, align 8", "ptr")
+        f.store("i64", "0", known, 8)
+
+        @contextmanager
+        def each(lines: tuple[str, str]) -> Iterator[Block]:
+            cut = _Cut(f, lines, most)
+            rows = self._rows(f, cut, pieces)
+            with f.when(f.compare("ne", rows, f.load("i64", known, 8), "i64")):
+                matrix.set_rows(f, self.unit, rows)
+                f.store("i64", rows, known, 8)
+            with cut.each(f) as (number, first, count), f.loop(0, pieces) as piece:
+                edges = (piece.index, f.add(piece.index, 1))
+                column, behind = (f.divide(f.mul(n, width), pieces)[0] for n in edges)
+                words = f"i64 {f.sub(behind, column)}", f"i64 {rows}"
+                yield Block(f.add(f.mul(number, pieces), piece.index), first, count, column, words)
+
+        return each
 
     def _together(self, f: KernelFunction) -> str:
         """The lines of a block, at most."""
@@ -210,9 +222,9 @@ class OpenBlocks:
         room = f.maximum(f.sub(MOST_POSITIONS, width), 0)
         return f.add(f.divide(room, f.maximum(pitch, 1))[0], 1)
 
-    def _set_rows(self, f: KernelFunction, cut: _Cut, pieces: str) -> str:
-        """Tells the registers how many rows tiles have: such that few cover the most positions of a block,
-        and no more than the fewest."""
+    def _rows(self, f: KernelFunction, cut: _Cut, pieces: str) -> str:
+        """The rows of a tile: such that few cover the most positions of a block, and no more than the
+        fewest."""
         width = f.size(self.plane.width)
         fewest, most = f.divide(width, pieces)[0], _rounded_up(f, width, pieces)
         if self.plane.run:
@@ -220,9 +232,7 @@ class OpenBlocks:
             low, high = (f.sub(lines, 1) for lines in (cut.low, f.add(cut.low, cut.is_more(f, "0"))))
             fewest, most = (f.add(f.mul(n, pitch), end) for n, end in ((low, fewest), (high, most)))
         tiles = f.maximum(_rounded_up(f, most, matrix.HIGH * self.unit.rows), 1)
-        rows = f.maximum(f.minimum(_rounded_up(f, most, tiles), fewest), 1)
-        matrix.set_rows(f, self.unit, rows)
-        return rows
+        return f.maximum(f.minimum(_rounded_up(f, most, tiles), fewest), 1)
 
     def emit_tiles(self, f: KernelFunction, tile: Tile) -> None:
         """The tiles of the %lines lines of a block, the last two of each run overlapping."""
