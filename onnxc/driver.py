@@ -64,6 +64,7 @@ from .passes import (
     group_heads,
     inline_scalars,
     integer_products,
+    join_convolutions,
     lift_reshapes,
     merge_movement,
     multiply_pixels,
@@ -154,6 +155,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         fuse_maps.fuse_maps,  # what reads such a convolution now reads a sum
         fuse_resampling.fuse_resampling,
         narrowed,
+        told(join_convolutions.join_convolutions),
         attend_stored.attend_stored,
         fuse_epilogues.fuse_epilogues,
         fuse_experts.fuse_experts,
