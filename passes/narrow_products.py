@@ -97,29 +97,21 @@ def _narrowed(graph: Graph, target: Target, asked: bool) -> Graph:
 
     reads = _reads(graph, target, chosen)
     for node in graph.nodes:
-        inputs = [rewriter.of(v) for v in node.inputs]
-        op = node.op
+        op, inputs = node.op, [rewriter.of(v) for v in node.inputs]
         if _passes_on(node) and _is_stored_narrow(reads[node.outputs[0]]):
             which = moved(node)
             inputs = [narrowed(new, node) if v in which else new for v, new in zip(node.inputs, inputs)]
-            if isinstance(op, Map):
-                narrow[node.outputs[0]] = inputs[0]
-            else:
-                (narrow[node.outputs[0]],) = rewriter.add(op, inputs, node.origin)
+            is_rounding = isinstance(op, Map)
+            narrow[node.outputs[0]] = inputs[0] if is_rounding else rewriter.add(op, inputs, node.origin)[0]
         else:
-            if node not in chosen:
-                pass
-            elif isinstance(op, Attention):
-                op = replace(op, narrow=True)
-            elif _is_depthwise(node):
-                if not _is_kept(node, reads, target):
+            if node in chosen:
+                kept = isinstance(op, Attention) or _is_kept(node, reads, target)
+                if not kept:
                     inputs[0] = narrowed(inputs[0], node)  # which is what is read from memory
-            else:
-                if isinstance(op, Conv) and (_is_kept(node, reads, target) or _is_first(node, target)):
+                if _multiplies(node, target):
+                    inputs[1] = narrowed(inputs[1], node)
+                if kept and isinstance(op, (Attention, Conv)) and not _is_depthwise(node):
                     op = replace(op, narrow=True)
-                else:
-                    inputs[0] = narrowed(inputs[0], node)
-                inputs[1] = narrowed(inputs[1], node)
             if op != node.op:
                 names = [value.name for value in node.outputs]
                 rewriter.replace(node.outputs, rewriter.add(op, inputs, node.origin, names))
@@ -205,11 +197,14 @@ def _is_stored_narrow(read: Reads) -> bool:
 
 
 def _is_kept(node: Node, reads: dict[Value, Reads], target: Target) -> bool:
-    """Whether the image of a convolution is there as float32, which the convolution then narrows itself."""
+    """Whether a convolution reads its image as float32, since it is there so or has few channels."""
+    if not isinstance(node.op, Conv):
+        return False
     image = node.inputs[0]
     wide = bool(reads[image] & (Reads.MAPPED | Reads.WIDE))
     stored = image.producer is not None and _is_stored_narrow(reads[image])
-    return wide and not stored and target.matrix(NARROW, NARROW, WIDE) is not None
+    kept = wide and not stored and target.matrix(NARROW, NARROW, WIDE) is not None
+    return kept or (_multiplies(node, target) and _is_first(node, target))
 
 
 def _passes_on(node: Node) -> bool:
