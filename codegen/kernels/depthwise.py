@@ -11,9 +11,9 @@ and registers hold the weights of a line.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -223,7 +223,7 @@ def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | N
 
 @dataclass(frozen=True)
 class DepthwisePlan:
-    """A convolution over images as they are stored, in strips of `rows` rows."""
+    """A convolution over images as they are stored, in strips of `rows` rows, and of single ones behind."""
 
     x: Image
     out: Image
@@ -238,6 +238,16 @@ class DepthwisePlan:
     @property
     def single_row(self) -> bool:
         return self.out.height == 1
+
+    @property
+    def leaves_rows(self) -> bool:
+        """Whether strips may leave rows, which are then computed one by one."""
+        height = self.out.height
+        return self.rows > 1 and not (isinstance(height, int) and height % self.rows == 0)
+
+    def of_single_rows(self) -> Self:
+        """The same in strips of a row each."""
+        return replace(self, rows=1)
 
     @property
     def start(self) -> Dimension:
@@ -288,7 +298,7 @@ def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
 
 def strip_rows(out: Image, rows: int) -> int:
     """Rows of a strip of an image as it is oriented."""
-    return rows if isinstance(out.height, int) and out.height % rows == 0 else 1
+    return min(rows, out.height) if isinstance(out.height, int) and out.height > 0 else rows
 
 
 class Strip(Protocol):
@@ -364,22 +374,32 @@ def emit_block(
     `target` where the block's plane begins. Only of a single row are not all columns computed."""
     x, out = plan.x, plan.out
     weights = f.offset(f.input(1 + plan.apart), f.mul(block, plan.block_bytes))
-    with f.loop(*rows, plan.rows) as row:
-        y = row.index
-        words = [
-            "ptr %args",
-            f"ptr {f.offset(pixels, f.mul(y, f.size(x.row * plan.window.strides[0])))}",
-            f"ptr {weights}",
-            f"ptr {out.address(f, target, 0, 0, y)}",
-            *(f"i64 {c}" for c in columns),
-            *plan.epilogue.arguments(f, n, block, y, 0),
-        ]
-        f.statement(f"call void @{ENTRY}.strip({', '.join(words)})")
+    first, last = rows
+    whole = f.add(first, f.round_down(f.sub(last, first), plan.rows)) if plan.leaves_rows else last
+
+    def strips(first: str, last: str, count: int) -> None:
+        with f.loop(first, last, count) as row:
+            y = row.index
+            words = [
+                "ptr %args",
+                f"ptr {f.offset(pixels, f.mul(y, f.size(x.row * plan.window.strides[0])))}",
+                f"ptr {weights}",
+                f"ptr {out.address(f, target, 0, 0, y)}",
+                *(f"i64 {c}" for c in columns),
+                *plan.epilogue.arguments(f, n, block, y, 0),
+            ]
+            f.statement(f"call void @{ENTRY}.strip{count}({', '.join(words)})")
+
+    strips(first, whole, plan.rows)
+    if plan.leaves_rows:
+        strips(whole, last, 1)
 
 
 def emit_strip(k: KernelText, plan: PlanT, strip: Callable[[KernelFunction, PlanT], Strip]) -> None:
-    """The function that computes columns %start..%stop-1 of a strip: %a is the first tap of its
-    first pixel, %b the weights, %out the pixel."""
+    """The function that computes columns %start..%stop-1 of a strip, and the one of a row that is left: %a is
+    the first tap of its first pixel, %b the weights, %out the pixel."""
+    if plan.leaves_rows:
+        emit_strip(k, plan.of_single_rows(), strip)
     parameters = [
         "ptr %args",
         "ptr noalias %a",
@@ -390,7 +410,7 @@ def emit_strip(k: KernelText, plan: PlanT, strip: Callable[[KernelFunction, Plan
         *plan.epilogue.parameters,
     ]
     start, stop = ("%start", "%stop") if plan.single_row else ("0", None)
-    with k.function(f"{ENTRY}.strip", parameters, attributes="noinline nounwind") as f:
+    with k.function(f"{ENTRY}.strip{plan.rows}", parameters, attributes="noinline nounwind") as f:
         tiles, behind = strip(f, plan), stop or f.size(plan.out.width)
         cover(f, start, behind, plan.widths, tiles.tile)
         tiles.end(start, behind)

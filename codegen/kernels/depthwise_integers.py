@@ -9,7 +9,9 @@ has zeros among its weights. Sums start from what the padding's zero point adds 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
+from typing import Self
 
 import numpy as np
 
@@ -88,6 +90,17 @@ def arranged(win: Window, lanes: Lanes, rows: int, group: int) -> Arrangement:
     return Arrangement(tuple(sources), tuple(numbers))
 
 
+def first_row(strip: Arrangement, win: Window) -> Arrangement:
+    """What a strip's first row reads alone: rows behind, whose weights there are zeros, are the last one."""
+    found = []
+    for source in strip.sources:
+        rows = tuple(min(row, win.extent[0] - 1) for row in source.rows)
+        uses = tuple(use for use in source.uses if use[0] == 0)
+        if uses:
+            found.append(Source(rows, source.chunk, uses))
+    return Arrangement(tuple(found), strip.taps)
+
+
 # What is offered ---------------------------------------------------------------------------------
 
 
@@ -126,9 +139,10 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
 
 
 def _heights(node: Node[Conv]) -> list[int]:
-    """Of strips that cover the output without a rest."""
+    """Of strips."""
     height = plane_axes(node.outputs[0].shape[2:], 1)[0]
-    return [r for r in range(1, MOST_ROWS + 1) if r == 1 or (isinstance(height, int) and height % r == 0)]
+    most = max(1, min(height, MOST_ROWS)) if isinstance(height, int) else MOST_ROWS
+    return list(range(1, most + 1))
 
 
 def _estimate(node: Node[Conv], target: Target, win: Window, lanes: Lanes, dot: Dot, rows: int) -> Estimate:
@@ -136,18 +150,27 @@ def _estimate(node: Node[Conv], target: Target, win: Window, lanes: Lanes, dot: 
     out, strip = node.outputs[0].tensor, arranged(win, lanes, rows, dot.group)
     height, width = plane_axes(out.shape[2:], 1)
     columns = widths_of(target, len(strip.taps), width)[0]
-    strips = dims.typical(out.shape[0] * out.shape[1]) / lanes.block * -(-dims.typical(height) // rows)
-    tiles = strips * -(-dims.typical(width) // columns)
+    line = dims.typical(out.shape[0] * out.shape[1]) / lanes.block * -(-dims.typical(width) // columns)
+    whole, left = divmod(dims.typical(height), rows)
+    found = _tiles(target, win, strip, dot, rows, columns, whole * line)
+    if left:
+        found += _tiles(target, win, first_row(strip, win), dot, 1, columns, left * line)
+    found += costs.stored(target, dims.number(node.inputs[1].tensor.nbytes))
+    found += costs.epilogue(target, node, dot.accumulate)
+    return found + costs.traffic(target, node) + costs.step(target)
+
+
+def _tiles(
+    target: Target, win: Window, strip: Arrangement, dot: Dot, rows: int, columns: int, count: float
+) -> Estimate:
+    """So many tiles of a strip."""
     span = (columns - 1) * win.strides[1] + win.extent[1]
     loads = span * sum(len(source.rows) for source in strip.sources)
     shuffles = loads + span * len(strip.sources) * (INTERLEAVE - 1)
     products = columns * sum(len(source.uses) for source in strip.sources)
     others = shuffles + rows * columns
     time = costs.step_time(target, products / costs.dot_rate(target, dot), loads, others=others)
-    found = Estimate(compute=time * tiles) + costs.overhead(target, costs.DEPTHWISE_TILE * tiles)
-    found += costs.stored(target, dims.number(node.inputs[1].tensor.nbytes))
-    found += costs.epilogue(target, node, dot.accumulate)
-    return found + costs.traffic(target, node) + costs.step(target)
+    return Estimate(compute=time * count) + costs.overhead(target, costs.DEPTHWISE_TILE * count)
 
 
 # Weights -----------------------------------------------------------------------------------------
@@ -214,6 +237,9 @@ class DotPlan(DepthwisePlan):
 
     dot: Dot
     strip: Arrangement
+
+    def of_single_rows(self) -> Self:
+        return replace(self, rows=1, strip=first_row(self.strip, self.window))
 
     @property
     def start_bytes(self) -> int:

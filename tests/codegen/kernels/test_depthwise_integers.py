@@ -68,8 +68,19 @@ def test_groups_that_share_a_block(target, groups):
 
 
 @WITH_DOTS
-def test_images_whose_size_the_run_tells(target):
-    exact((2, 19, 11, 10), (3, 3), target, pads=1, zero=200, symbolic=symbols("n", 19, "h", "w"))
+@pytest.mark.parametrize("height", [1, 2, 3, 8, 11])
+@pytest.mark.parametrize("strides", [1, 2])
+def test_images_whose_size_the_run_tells(target, height, strides):
+    symbolic = symbols("n", 19, "h", "w")
+    exact((2, 19, height, 10), (3, 3), target, strides=strides, pads=1, zero=200, symbolic=symbolic)
+
+
+@WITH_DOTS
+@pytest.mark.parametrize("height", [5, 7, 13])
+def test_rows_that_strips_leave(target, height):
+    exact((1, 19, height, 9), (3, 3), target, pads=1, zero=9)
+    exact((1, 19, height, 9), (5, 5), target, pads=2, zero=9, strides=2)
+    exact((1, 32, height, 9), (3, 3), target, inside=2, made=2, pads=1, zero=9)
 
 
 @WITH_DOTS
