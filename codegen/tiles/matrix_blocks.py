@@ -245,8 +245,9 @@ class _Cut:
 
     def __init__(self, f: KernelFunction, lines: tuple[str, str], most: str | int):
         self.first, length = lines[0], f.sub(lines[1], lines[0])
-        self.count = f.maximum(_rounded_up(f, length, most), 1)
-        self.low, self.more = f.divide(length, self.count)  # the first `more` blocks have a line more
+        self.count = _rounded_up(f, length, most)
+        low, more = f.divide(length, f.maximum(self.count, 1))
+        self.low, self.more = low, more  # the first `more` blocks have a line more
 
     def is_more(self, f: KernelFunction, number: str) -> str:
         """1 where a block has a line more, else 0."""
