@@ -52,6 +52,11 @@ def test_bash_completes_commands_options_and_choices(tmp_path, capsys):
 
 def test_the_manual_page_tells_of_every_command_and_option():
     """Made by `argparse-manpage --module onnxc.commands.cli --function make_parser`, as docs/cli.md says."""
-    page = MANUAL.read_text().replace("\\-", "-")
+    page = " ".join(MANUAL.read_text().replace("\\-", "-").split())
     assert not [name for name, _ in commands(make_parser()) if name not in page]
     assert not sorted(option for option in options() if option not in page)
+    actions = [a for _, c in commands(make_parser()) for a in c._actions]
+    choices = {"{" + ",".join(a.choices) + "}" for a in actions if a.option_strings and a.choices}
+    assert not sorted(some for some in choices if some not in page)
+    told = {" ".join(a.help.split()) for a in actions if a.help and "%" not in a.help and a.dest != "help"}
+    assert not sorted(text for text in told if text not in page)
