@@ -153,7 +153,7 @@ def products_estimate(
     rows, vectors = sum(tiling.rows), tiling.vectors * block // unit.columns
     wide = 1.0
     if node.op.strides == (1,) * len(taps):
-        width = max(1, dims.typical(out.shape[-1]))
+        width = dims.typical(out.shape[-1])
         wide = (width + taps[-1] - 1) / width
     tiles = max(1.0, pixels * wide / rows) * -(-outputs // block) / tiling.vectors
     each = steps * (step_time or costs.matrix_step(target, unit, rows, vectors))

@@ -56,7 +56,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
     """One, for windows of one or two spatial axes and for reductions of all of any number, of floats; of
     integers for the greatest in a window."""
     pooling = pooling_of(node)
-    if pooling is not None and (pooling.before or pooling.after):
+    if pooling is not None and (pooling.before, pooling.after) != (None, None):
         yield from _conversions(pooling, target)
         return
     if not isinstance(node.op, (Pool, Reduce)):

@@ -458,3 +458,16 @@ def test_strings_are_compared_and_selected():
     left, right = np.array(["a", "b"], object), np.array(["a", "c"], object)
     assert run(a.equals(b), left, right).tolist() == [True, False]
     assert run(expr.where(a.equals(b), a, b), left, right).tolist() == ["a", "c"]
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_a_half_that_is_widened_and_narrowed_is_itself(half):
+    x = input_(0, half)
+    assert x.cast("float32").cast(half) is x
+    assert x.cast("float64").cast(half) is x
+
+
+def test_other_casts_there_and_back_may_round():
+    wide = input_(0, "float32")
+    assert wide.cast("bfloat16").cast("float32") is not wide
+    assert input_(0, "float16").cast("bfloat16").cast("float16").op == "cast"
