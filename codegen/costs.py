@@ -39,6 +39,7 @@ INSTRUCTIONS = {
 #: Divisions in whose time another such operation is done: these are few instructions, but slow.
 DIVISIONS = {"div": 1.0, "sqrt": 1.5}
 ROOTS = {0.25: 2, 0.5: 1, 0.75: 2}  # that make a power
+RECIPROCAL_ROOT = 15  # instructions of such a power's reciprocal, from estimates
 
 #: Of float32, where the coefficients of their pieces are permuted from registers.
 IN_PIECES = {"erf": 18, "tanh": 26}
@@ -570,11 +571,22 @@ def _instructions(target: Target, node: Expr) -> int:
         return TO_SMALL + (0 if node.op in DIVISIONS else INSTRUCTIONS.get(node.op, 1))
     if node.op in IN_PIECES and node.dtype == "float32" and Ability.PERMUTE in target.abilities:
         return IN_PIECES[node.op]
-    if node.op == "pow" and node.args[1].op == "const" and node.args[1].value in (*ROOTS, *range(-3, 5)):
-        return 2  # products, beside roots and a quotient
+    if _is_estimated(target, node):
+        return RECIPROCAL_ROOT
+    if node.op == "pow" and node.args[1].op == "const":
+        power = node.args[1].value
+        if power in range(-3, 5) or abs(power) in ROOTS:
+            return 2  # products, beside roots and a quotient
     if node.op == "div" and node.args[1].op == "const":
         return QUOTIENT
     return 0 if node.op in DIVISIONS else INSTRUCTIONS.get(node.op, 1)
+
+
+def _is_estimated(target: Target, node: Expr) -> bool:
+    """Whether an operation is a power that begins with an estimate of a root's reciprocal."""
+    if node.op != "pow" or node.dtype != "float32" or Ability.ESTIMATE_ROOT not in target.abilities:
+        return False
+    return node.args[1].op == "const" and -node.args[1].value in ROOTS
 
 
 def _divisions(target: Target, node: Expr) -> int:
@@ -582,8 +594,11 @@ def _divisions(target: Target, node: Expr) -> int:
     if node.op == "div" and node.args[1].op == "const" and node.dtype not in dtypes.SMALL_FLOATS:
         return 0
     if node.op == "pow" and node.args[1].op == "const":
+        if _is_estimated(target, node):
+            return 0
         power = node.args[1].value
-        return ROOTS.get(power, 0) * divided(target, "sqrt") + (power in (-3, -2, -1)) * divided(target)
+        roots, reciprocal = ROOTS.get(abs(power), 0), power in (-3, -2, -1) or -power in ROOTS
+        return roots * divided(target, "sqrt") + reciprocal * divided(target)
     return divided(target, node.op) if node.op in DIVISIONS else 0
 
 

@@ -25,6 +25,7 @@ class Ability(StrEnum):
     """Optional instructions that kernels may use where a target has them."""
 
     SCALE_EXPONENT = "scale_exponent"  # x * 2**n of a vector of floats, rounded once
+    ESTIMATE_ROOT = "estimate_root"  # 1 / sqrt(x) of float32 vectors, to a relative 2**-14
     CONVERT_HALF = "convert_half"  # float16 vectors to float32 and back, rounded to nearest even
     GATHER = "gather"  # elements that lie apart come into a vector about as fast as one by one
     PERMUTE = "permute"  # lanes of two vectors of floats, picked by a third
@@ -258,6 +259,7 @@ LEVELS: dict[str, Target] = {
             abilities=frozenset(
                 (
                     Ability.SCALE_EXPONENT,
+                    Ability.ESTIMATE_ROOT,
                     Ability.CONVERT_HALF,
                     Ability.CONVERT_INT64,
                     Ability.GATHER,
@@ -425,6 +427,9 @@ MATRIX_SIZES, MATRIX_RELEASE = "llvm.x86.ldtilecfg", "llvm.x86.tilerelease"
 #: LLVM's intrinsic behind `Ability.SCALE_EXPONENT`, which has no portable name; `.ps.512` and the like
 #: follow.
 SCALE_EXPONENT = "llvm.x86.avx512.mask.scalef"
+
+#: The same behind `Ability.ESTIMATE_ROOT`.
+ESTIMATE_ROOT = "llvm.x86.avx512.rsqrt14"
 
 #: LLVM's intrinsic behind `Ability.PERMUTE`: (vector, places, vector), places counted through both vectors.
 PERMUTE = {"float32": "llvm.x86.avx512.vpermi2var.ps.512", "float64": "llvm.x86.avx512.vpermi2var.pd.512"}

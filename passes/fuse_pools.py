@@ -1,22 +1,25 @@
-"""fuse_pools: a pool becomes one group with the Maps that convert what it reads and gives, where that is
-stored in fewer bits.
+"""fuse_pools: a pool becomes one group with the Maps of what it reads and of what it gives.
 
 map(pool(map(%x: float16) { cast($0, float32) })) { cast($0, float16) }   →   fused pool(%x) { the same }
+map(pool(map(%x) { mul($0, $0) }), %x) { ... }                            →   fused pool(%x, %x) { the same }
 
-So nothing of the wide type is stored.
+So nothing of the wide type is stored, and nothing in between. A Map before is computed again for every row of
+a window: it joins where that is little work, or less to read.
 """
 
 from __future__ import annotations
 
-from ..ir import dtypes
+from ..ir import dtypes, expr
 from ..ir.graph import Graph, Node, Rewriter
 from ..ir.groups import fuse_chain
-from ..ir.ops import Pool
-from ..ir.pools import idle, is_conversion
+from ..ir.ops import Map, Pool
+from ..ir.pools import idle, is_conversion, is_elementwise
 from ..ir.regions import everywhere
 
 KINDS = ("max", "sum", "mean")
 STORED = ("float16", "bfloat16", "int8", "uint8", "int16", "uint16")
+SIMPLE = ("input", "const", "cast", "add", "sub", "mul", "neg", "abs", "min", "max")
+FEW = 2  # such operations that take less time than to store what they give
 
 
 @everywhere
@@ -25,14 +28,14 @@ def fuse_pools(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     readers = rewriter.readers
     groups: dict[Node, list[Node]] = {}  # where a group stands → its members, in order
-    behind = {v: node for node in graph.nodes for v in node.inputs if is_conversion(node)}
+    behind = {node.inputs[0]: node for node in graph.nodes if node.inputs and is_elementwise(node)}
     for node in graph.nodes:
         if _is_windows(node):
             before, after = node.inputs[0].producer, behind.get(node.outputs[0])
             members = [node]
-            if before is not None and _reads_fewer(before, node) and readers[node.inputs[0]] == 1:
+            if before is not None and _joins(before, node) and readers[node.inputs[0]] == 1:
                 members.insert(0, before)
-            if after is not None and after.outputs[0].dtype in STORED and readers[node.outputs[0]] == 1:
+            if after is not None and _follows(after, node) and readers[node.outputs[0]] == 1:
                 members.append(after)
             if len(members) > 1:
                 groups[members[-1]] = members
@@ -53,9 +56,22 @@ def _is_windows(node: Node) -> bool:
     return dtypes.is_float(node.outputs[0].dtype) and node.op.kernel != node.inputs[0].shape[2:]
 
 
-def _reads_fewer(before: Node, pool: Node[Pool]) -> bool:
-    """Whether a Map converts what is stored in fewer bits to what a pool reads, and something that is stored
-    so can stand outside of the image."""
-    if not is_conversion(before) or before.inputs[0].dtype not in STORED:
+def _joins(before: Node, pool: Node[Pool]) -> bool:
+    """Whether a pool reads what a Map makes as fast from what that reads, and something that is stored so can
+    stand outside of the image."""
+    if not is_conversion(before):
         return False
+    if before.inputs[0].dtype not in STORED and (pool.op.kind == "max" or not _is_simple(before)):
+        return False  # around images in blocks there are zeros
     return idle(pool.op.kind, before.outputs[0].dtype, before.op.body) is not None
+
+
+def _is_simple(node: Node[Map]) -> bool:
+    operations = [e.op for e in expr.topological(node.op.body)]
+    return set(operations) <= set(SIMPLE) and sum(e not in ("input", "const") for e in operations) <= FEW
+
+
+def _follows(after: Node, pool: Node[Pool]) -> bool:
+    """Whether a Map of a pool's result, and of other images where there is one channel alone, which is no
+    image in blocks, is computed where that is written."""
+    return len(after.inputs) == 1 or pool.inputs[0].shape[1] == 1

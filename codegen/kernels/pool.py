@@ -84,10 +84,10 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
 
 
 def _conversions(pooling: Pooling, target: Target) -> Iterator[Offer[None]]:
-    """One, for windows over images that are stored in another type than that of sums."""
+    """One, for windows over images of which something is made where they are read or written."""
     node, block = pooling.node, target.block
     x, rank = node.inputs[0].tensor, node.inputs[0].rank - 2
-    if rank not in (1, 2) or not isinstance(x.shape[1], int) or x.shape[1] == 0:
+    if len(node.inputs) > 1 or rank not in (1, 2) or not isinstance(x.shape[1], int) or x.shape[1] == 0:
         return
     halo = border(node.op, x.shape[2:])
     if halo is None or _is_whole(node):

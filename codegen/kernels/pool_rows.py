@@ -4,9 +4,9 @@
                              out[x] = line[x * stride], line[x * stride + dilation], ... combined
 So that a k x k window takes 2k steps, a large maximum fewer: of 2, 4, 8 places, then of two such. `line`
 lies in scratch memory between places that change nothing, which stand for those outside of the image; so
-does a row of such for rows outside of it. What is stored in another type is converted where a row is read,
-and where a result is written. Axes at the end along which nothing is combined make a pixel of many elements:
-channels that come last. Sizes may be open.
+does a row of such for rows outside of it. What a Map makes of the elements is computed where a row is read,
+and what one makes of the results, and of further images, where they are written. Axes at the end along which
+nothing is combined make a pixel of many elements: channels that come last. Sizes may be open.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 from ...ir import dims, dtypes, expr
@@ -49,6 +50,7 @@ ROWS = 16  # of a window that are combined at once
 TAPS = 32  # that are unrolled
 DOUBLED = 16  # places from which on the greatest of them is found in pairs
 LONGEST_LINE = 4096  # elements of a line, about
+WINDOWS = 4  # that a line of pieces of pixels has room for, at least
 LONGEST_PIXEL = 1024  # elements of a pixel that are pooled at once
 PICKED = 8  # strides up to which results are picked from vectors
 
@@ -58,7 +60,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
     pooling = pooling_of(node)
     if pooling is not None and takes(pooling.node.op, pooling.dtype) and _outside(pooling) is not None:
         dense = [Value(replace(v.tensor, layout=None)) for v in (*node.inputs, *node.outputs)]
-        rows = RowPooling(Node(node.op, tuple(dense[:1]), tuple(dense[1:]), node.origin), target)
+        rows = RowPooling(Node(node.op, tuple(dense[:-1]), tuple(dense[-1:]), node.origin), target)
         cost = rows.cost if 0 not in rows.sizes else Estimate()
         yield Offer(cost + costs.step(target), None)
 
@@ -100,6 +102,8 @@ class RowPooling(Piece):
         self.read, self.written = pooling.before, pooling.after
         op, x, out = self.op, node.inputs[0], node.outputs[0]
         self.stored, self.made = x.dtype, out.dtype
+        self.besides = range(1, len(node.inputs))
+        self.image_types = (out.dtype, *(v.dtype for v in node.inputs[1:]))
         self.last = _last_axis(op)
         self.lanes = target.lanes(self.dtype)
         self.item = dtypes.itemsize(self.dtype)
@@ -122,10 +126,13 @@ class RowPooling(Piece):
 
     @property
     def part(self) -> tuple[int, int]:
-        """(results, elements of a pixel) that a line has room for."""
+        """(results, elements of a pixel) that a line has room for; of pixels as long as half a window's share
+        a piece, so that most places that are read serve a whole window of results."""
         room = max(self.lanes, LONGEST_LINE // self.extent)
         pixel = self.pixel if isinstance(self.pixel, int) else LONGEST_PIXEL
-        pixel = max(1, min(pixel, LONGEST_PIXEL, room))
+        if pixel > room // 2:
+            pixel = max(1, room // WINDOWS // self.lanes) * self.lanes
+        pixel = max(1, min(pixel, LONGEST_PIXEL))
         count = max(1, (LONGEST_LINE // pixel - self.extent) // self.stride + 1)
         width = self.sizes[-2]
         return (min(width, count) if isinstance(width, int) else count), pixel
@@ -164,7 +171,6 @@ class RowPooling(Piece):
     @property
     def estimate(self) -> Estimate:
         """A window's rows, its places and what becomes of them, in whole vectors of a row."""
-        image, result = self.node.inputs[0].tensor, self.node.outputs[0].tensor
         pixel, results = dims.typical(self.pixel), dims.typical(self.sizes[-2])
         tap = costs.ROW_TAP * costs.combining(self.op.kind, self.dtype)
         read, made = (
@@ -184,7 +190,7 @@ class RowPooling(Piece):
         combined = self.taps if self.span == 1 else 2
         across = vectors * (combined * tap * picked + picked - 1 + ends)
         rows = dims.typical(dims.product(self.sizes[:-2]))
-        total = dims.typical(image.nbytes + result.nbytes)
+        total = dims.typical(sum(v.tensor.nbytes for v in (*self.node.inputs, *self.node.outputs)))
         begun = 4 * costs.POOL_ROW + doublings * costs.SPLIT_LOADS
         each = costs.loads(self.target, down + across) + costs.overhead(self.target, begun)
         return each * rows + costs.move(self.target, total)
@@ -218,9 +224,10 @@ class RowPooling(Piece):
         with loops(f, extents) as steps:
             at = [f.add(s, i) for s, i in zip(outer, steps)]
             self._down(f, at, columns, element, pixel, inside, outside)
-            to = address(f, output_view(self.node), self._place(f, at, first, element))
+            views = output_view(self.node), *(input_view(self.node, k) for k in self.besides)
+            images = [address(f, view, self._place(f, at, first, element)) for view in views]
             whole = self._doubled(f, line, pairs, f.sub(stop, start), pixel)
-            self._across(f, to, count, pixel, whole, counts, self._rows_inside(f, at[1:]))
+            self._across(f, images, count, pixel, whole, counts, self._rows_inside(f, at[1:]))
 
     def _place(self, f: KernelFunction, at: Sequence[str], column: str, element: str) -> list[str]:
         """Indices in an image's view; the last is that of the last axis of all."""
@@ -334,7 +341,7 @@ class RowPooling(Piece):
                 for pointer in pointers:
                     place = self._at(f, pointer, indices[0], self.stored)
                     value = load_lanes(f, self.stored, place, lanes, mask)
-                    state = self._combine(f, lanes, state, _converted(f, self.read, value, lanes))
+                    state = self._combine(f, lanes, state, _made(f, self.read, [value], lanes))
                 if more:
                     before = load_lanes(f, self.dtype, here, lanes, mask)
                     state = self._combine(f, lanes, state, before)
@@ -379,25 +386,33 @@ class RowPooling(Piece):
         return line
 
     def _across(
-        self, f: KernelFunction, to: str, count: str, pixel: str, line: str, counts: str, rows: str
+        self,
+        f: KernelFunction,
+        images: Sequence[str],
+        count: str,
+        pixel: str,
+        line: str,
+        counts: str,
+        rows: str,
     ) -> None:
-        """The results of a row: taps of the line."""
-        apart = f.mul(f.size(self.pixel), dtypes.itemsize(self.made))
+        """The results of a row: taps of the line. images: where it lies in the result, and in the operands of
+        which results are made besides."""
         if self.pixel == 1:
-            self._results(f, to, count, line, self.stride, "1", counts, rows)
+            self._results(f, images, count, line, self.stride, "1", counts, rows)
         elif self.stride == 1 and self.whole_pixels and self.op.kind != "mean":
-            self._results(f, to, f.mul(count, pixel), line, 1, pixel, counts, rows)
+            self._results(f, images, f.mul(count, pixel), line, 1, pixel, counts, rows)
         else:
             with f.loop(0, count) as loop:
                 here = self._at(f, line, f.mul(f.mul(loop.index, self.stride), pixel))
-                there = f.offset(to, f.mul(loop.index, apart))
+                at = f.mul(loop.index, f.size(self.pixel))
+                there = [self._at(f, image, at, dtype) for image, dtype in zip(images, self.image_types)]
                 number = f.load("i32", displaced(f, counts, loop.index, 4)) if self.op.kind == "mean" else ""
                 self._results(f, there, pixel, here, 1, pixel, number, rows)
 
     def _results(
         self,
         f: KernelFunction,
-        to: str,
+        images: Sequence[str],
         count: str,
         line: str,
         stride: int,
@@ -419,8 +434,11 @@ class RowPooling(Piece):
                 elif lanes > 1:
                     number = f.broadcast("i32", counts, lanes)
                 value = self._mean(f, value, number, rows, lanes)
-            value = _converted(f, self.written, value, lanes)
-            store_lanes(f, self.made, value, self._at(f, to, index, self.made), lanes, mask)
+            places = [self._at(f, image, index, dtype) for image, dtype in zip(images, self.image_types)]
+            reads = [value]
+            for place, dtype in zip(places[1:], self.image_types[1:]):
+                reads.append(load_lanes(f, dtype, place, lanes, mask))
+            store_lanes(f, self.made, _made(f, self.written, reads, lanes), places[0], lanes, mask)
 
         each_vector(f, count, self.lanes, 1, vectors)
 
@@ -521,8 +539,11 @@ class RowPooling(Piece):
         return evaluate(f, [expr.cast(quotient, self.dtype)], reads, lanes)[0]
 
 
-def _converted(f: KernelFunction, body: Expr | None, value: str, lanes: int) -> str:
-    return value if body is None else evaluate(f, [body], {0: lambda: value}, lanes)[0]
+def _made(f: KernelFunction, body: Expr | None, reads: Sequence[str], lanes: int) -> str:
+    """What a Map makes of what it reads; the first of these where there is none."""
+    if body is None:
+        return reads[0]
+    return evaluate(f, [body], {k: partial(str, value) for k, value in enumerate(reads)}, lanes)[0]
 
 
 def _picks(part: int, stride: int, lanes: int) -> list[int]:

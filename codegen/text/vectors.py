@@ -13,7 +13,7 @@ import numpy as np
 
 from ...ir import dtypes
 from ...records import dataclass
-from ...target import PERMUTE, PERMUTE_ONE, SCALE_EXPONENT
+from ...target import ESTIMATE_ROOT, PERMUTE, PERMUTE_ONE, SCALE_EXPONENT
 from .emitter import Function, Reg, is_number, scalar_type, splat, type_of, vector_type
 
 LONG = 8  # coefficients of a polynomial of one scheme
@@ -141,24 +141,32 @@ class Vectors:
     def scale_exponent(self, x: str, n: str) -> str:
         """x * 2**n, rounded once, where n is no whole number with the one below: one instruction, for targets
         of the ability `scale_exponent`."""
+        return self._masked(SCALE_EXPONENT, [x, n], rounded=True)
+
+    def root_estimate(self, x: str) -> str:
+        """1 / sqrt(x) of float32, to a relative 2**-14: one instruction, for targets of the ability
+        `estimate_root`."""
+        return self._masked(ESTIMATE_ROOT, [x])
+
+    def _masked(self, intrinsic: str, operands: Sequence[str], rounded: bool = False) -> str:
+        """One instruction of all lanes, of the family of LLVM's intrinsics that take a mask and what other
+        lanes become, and where they are `rounded`, how; with idle lanes, or twice, where lanes are no
+        register."""
         size, widest = dtypes.bits(self.dtype), self.f.target.vector_bits
         if self.lanes * size > widest:
-            low, high = ((self.part(half, x) for half in (0, 1)), (self.part(half, n) for half in (0, 1)))
             half = Vectors(self.f, self.dtype, self.lanes // 2)
-            return self.joined(*(half.scale_exponent(a, b) for a, b in zip(low, high, strict=True)))
+            parts = [[self.part(k, x) for x in operands] for k in (0, 1)]
+            return self.joined(*(half._masked(intrinsic, part, rounded) for part in parts))
         lanes = max(self.lanes, 128 // size)
         vector = vector_type(scalar_type(self.dtype), lanes)
         mask = f"i{max(8, lanes)}"
-        rounding = ["i32"] if lanes * size == widest else []
+        rounding = ["i32"] if rounded and lanes * size == widest else []
         kind = {"float32": "ps", "float64": "pd"}[self.dtype]
-        name = self.f.text.declare(
-            f"{SCALE_EXPONENT}.{kind}.{lanes * size}", vector, [vector] * 3 + [mask] + rounding
-        )
-        x, n = self._padded(x, lanes), self._padded(n, lanes)
-        result = self.f.call(
-            vector, name, x, n, f"{vector} zeroinitializer", f"{mask} -1", *(f"{r} 4" for r in rounding)
-        )
-        return self._unpadded(result, lanes)
+        types = [vector] * (len(operands) + 1) + [mask] + rounding
+        name = self.f.text.declare(f"{intrinsic}.{kind}.{lanes * size}", vector, types)
+        padded = [self._padded(x, lanes) for x in operands]
+        others = [f"{vector} zeroinitializer", f"{mask} -1", *(f"{r} 4" for r in rounding)]
+        return self._unpadded(self.f.call(vector, name, *padded, *others), lanes)
 
     def _unpadded(self, x: str, lanes: int) -> str:
         """The first of as many lanes."""

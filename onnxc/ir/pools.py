@@ -1,4 +1,4 @@
-"""Pools of numbers that are stored in another type than the one in which they are combined.
+"""Pools with what is made of the elements that they read and of the results that they give.
 
 pool(map(%x: uint8) { mul(cast($0, float32), 0.1) })   combined in float32, stored in uint8
 What is read outside of an image must change nothing there: it stands in memory as the number that the Map
@@ -24,7 +24,8 @@ FEW_BITS = 16  # of types all of whose numbers are tried
 @dataclass(frozen=True)
 class Pooling:
     """A pool in the type `dtype`, of what `before` makes of the elements; `after` makes the results of what
-    it gives (None: as they are). The node has the pool's op over operand and result as they are stored."""
+    it gives and of the elements of further operands in the result's shape (None: as they are). The node has
+    the pool's op over operands and result as they are stored."""
 
     node: Node[Pool]
     dtype: str
@@ -90,12 +91,17 @@ def _numbers(dtype: str) -> np.ndarray:
     return np.array([0, low], dtypes.numpy_dtype(dtype))
 
 
-def is_conversion(node: Node | None) -> bool:
-    """Whether a node is a Map of one operand, element by element."""
-    if node is None or not isinstance(node.op, Map) or len(node.inputs) != 1:
+def is_elementwise(node: Node | None) -> bool:
+    """Whether a node is a Map, element by element, of operands that have its result's shape."""
+    if node is None or not isinstance(node.op, Map) or expr.contains(node.op.body, "index", "check", "size"):
         return False
-    plain = not expr.contains(node.op.body, "index", "check", "size") and expr.inputs(node.op.body) == [0]
-    return plain and node.inputs[0].shape == node.outputs[0].shape
+    read = expr.inputs(node.op.body) == list(range(len(node.inputs)))
+    return read and all(v.shape == node.outputs[0].shape for v in node.inputs)
+
+
+def is_conversion(node: Node | None) -> bool:
+    """Whether a node is such a Map of one operand."""
+    return node is not None and len(node.inputs) == 1 and is_elementwise(node)
 
 
 def _absent(what: object) -> NoReturn:

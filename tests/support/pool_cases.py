@@ -18,15 +18,17 @@ def codes(dtype, zero):
     return number, code.clip(low, high).cast(dtype)
 
 
-def group(op: Pool, shape, dtype, before, after) -> Fused:
-    """The pool of what `before` makes of an image of the type, and `after` of its results; None: as it is."""
-    x = Value(TensorType(dtype, shape))
-    nodes, value = [], x
-    for step in (Map(before) if before is not None else None, op, Map(after) if after is not None else None):
-        if step is not None:
-            nodes.append(make_node(step, [value]))
-            value = nodes[-1].outputs[0]
-    return Fused("pool", Graph((x,), (value,), tuple(nodes)))
+def group(op: Pool, shape, dtype, before, after, *others: TensorType) -> Fused:
+    """The pool of what `before` makes of an image of the type, and `after` of its results and of others;
+    None: as it is."""
+    x, *besides = (Value(t) for t in (TensorType(dtype, shape), *others))
+    nodes = []
+    if before is not None:
+        nodes.append(make_node(Map(before), [x]))
+    nodes.append(make_node(op, nodes[-1].outputs if nodes else [x]))
+    if after is not None:
+        nodes.append(make_node(Map(after), [*nodes[-1].outputs, *besides]))
+    return Fused("pool", Graph((x, *besides), nodes[-1].outputs, tuple(nodes)))
 
 
 def windows(kind, shape, kernel, strides=1, pads=0, dilations=1, ceil=False):

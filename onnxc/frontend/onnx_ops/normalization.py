@@ -176,14 +176,12 @@ def LRN(b, X, *, alpha=0.0001, beta=0.75, bias=1.0, size):
     before = (size - 1) // 2
     pool = ops.Pool("sum", (size, 1), (1, 1), (before, 0, size - 1 - before, 0), (1, 1), rows.shape[2:])
     total = b.emit(pool, squares)[0]
-    y = b.map(
-        rows,
-        total,
-        lambda x, t: (x.cast(t.dtype) / expr.power(bias + alpha / size * t, expr.const(beta, t.dtype))).cast(
-            X.dtype
-        ),
-    )
-    return b.reshape(y, X.shape)
+
+    def scaled(t: Expr, x: Expr) -> Expr:
+        factor = expr.power(bias + alpha / size * t, expr.const(-beta, t.dtype))
+        return (x.cast(t.dtype) * factor).cast(x.dtype)
+
+    return b.reshape(b.map(total, rows, scaled), X.shape)
 
 
 # Batch normalization -----------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from support.pool_cases import codes, group, halves
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import loop_nest, pool_rows
+from onnxc.codegen.kernels.pool_rows import RowPooling
+from onnxc.ir import expr
 from onnxc.ir.graph import TensorType, Value, make_node
 from onnxc.ir.ops import Pool
 from onnxc.target import find_target
@@ -108,6 +110,33 @@ def test_what_is_stored_in_another_type(target, kind, dtype, conversions):
         x = numbers(image, dtype, -9, 9)
         op = Pool(kind, window, strides, pads, dilations, sizes, columns)
         check(target, group(op, image, dtype, *conversions), x, only="static", kernel=pool_rows)
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_what_is_made_of_elements_results_and_further_images(target, dtype):
+    wide = "float32" if dtype == "float16" else dtype
+    x, total = expr.input_(0, dtype).cast(wide), expr.input_(0, wide)
+    y, z = expr.input_(1, dtype).cast(wide), expr.input_(2, "float32").cast(wide)
+    after = (total + 2 * y - z).cast("float32")
+    for image, window, strides, pads, dilations, sizes, columns in POOLED:
+        op = Pool("sum", window, strides, pads, dilations, sizes, columns)
+        made = image[:2] + sizes
+        others = [numbers(made, dtype, -9, 9), numbers(made)]
+        types = [TensorType(dtype, made), TensorType("float32", made)]
+        fused = group(op, image, dtype, x * x, after, *types)
+        check(target, fused, numbers(image, dtype, -9, 9), *others, only="static", kernel=pool_rows)
+
+
+def test_of_long_pixels_most_places_that_are_read_serve_a_window_of_results():
+    for pixel in (3136, 1024, 500, variable("p", (700,))[0][0]):
+        op = Pool("sum", (5, 1), (1, 1), (2, 0, 2, 0), (1, 1), (192, pixel))
+        rows = RowPooling(
+            make_node(op, [Value(TensorType("float32", (1, 1, 192, pixel)))]), find_target("x86-64-v4")
+        )
+        results, elements = rows.part
+        assert results >= 3 * 5
+        assert (results + 4) * elements <= 4096
 
 
 def test_maxima_in_place_store_whole_vectors():

@@ -203,7 +203,9 @@ def test_powers_of_special_values(target):
 
 
 @targets
-@pytest.mark.parametrize("exponent", (2.0, 3.0, 4.0, -1.0, -2.0, -3.0, -4.0, 0.25, 0.5, 0.75, 1.75, 0.0))
+@pytest.mark.parametrize(
+    "exponent", (2.0, 3.0, 4.0, -1.0, -2.0, -3.0, -4.0, 0.25, 0.5, 0.75, 1.75, 0.0, -0.25, -0.5, -0.75)
+)
 def test_constant_powers(target, exponent):
     x = arguments("float32", (-10, 10))
     (got,) = run(target, [apply("pow", input_(0, "float32"), const(exponent, "float32"))], [x])
