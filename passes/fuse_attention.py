@@ -4,7 +4,8 @@ contract(softmax(map(contract(%q, %k), %mask) { add(mul($0, 0.125), $1) }), %v)
     →   attention(%q, %k, %v, %mask) scale=0.125
 
 Softmax is recognised by what it computes: exp(x - max x) divided by its sum over the last axis. What is added
-to the scaled scores becomes the bias; where(mask, scores, lowest) becomes a bias of 0 and the lowest number.
+to the scaled scores becomes the bias; where(mask, scores, lowest) becomes a bias of 0 and the lowest number,
+what two such masks hide the lowest number once. What is hidden is taken to be finite.
 where(isnan(weights), 0, weights), as exporters spare queries that see no key, makes the Attention `defined`.
 A mask whose sizes have other names may be one row for all, which only the run knows: queries and keys then
 repeat to the size of both. Where an exporter rounds to 16 bits on the way, the numbers inside one Attention
@@ -13,7 +14,6 @@ stay float32.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,6 +26,7 @@ from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.obligations import Shape
 from ..ir.ops import Attention, Broadcast, Contract, Map, Reduce, ReduceKind, Reshape
+from ..ir.ranges import MODERATE
 from ..ir.regions import everywhere
 from ..records import dataclass
 
@@ -112,8 +113,9 @@ def _match(node: Node, readers: Counter[Value]) -> _Found | None:
                 _led_by_ones(keys.shape, len(op.k)),
                 _led_by_ones(value.shape, len(op.v)),
             )
-            if _along_rows(op, shapes, node.outputs[0]):
-                op = replace(op, scale=scores.scale * a * b, defined=reading > 0)
+            scale = scores.scale * a * b
+            if _along_rows(op, shapes, node.outputs[0]) and MODERATE[0] < abs(scale) < MODERATE[1]:
+                op = replace(op, scale=scale, defined=reading > 0)
                 shapes = _repeated(op, shapes, logits, host.outputs[0])
                 return _Found(op, (queries, keys, value), shapes, scores.bias)
     return None
@@ -313,41 +315,35 @@ def _scaled(body: Expr, k: int, operands: Sequence[Value]) -> tuple[float, Expr 
     def free(e: Expr) -> bool:
         return k not in expr.inputs(e)
 
-    scale, bias = 1.0, None
-    while True:
-        match body.op, body.args:
-            case "input", ():
-                return (scale, bias) if body.value == k and math.isfinite(scale) else None
-            case "mul", (a, b):
-                a, b = (b, a) if free(a) else (a, b)
-                factor = constant(b)
-                if factor is None:
-                    return None
-                scale, body = scale * factor, a
-            case "div", (a, b):
-                factor = constant(b)
-                if factor in (None, 0.0):
-                    return None
-                scale, body = scale / factor, a
-            case "add", (a, b):
-                a, b = (b, a) if free(a) else (a, b)
-                if not free(b) or free(a):
-                    return None
-                bias, body = _plus(bias, b, scale), a
-            case "select", (condition, a, b):
-                kept, other = (b, a) if free(a) else (a, b)
-                lowest = constant(other)
-                if not free(condition) or free(kept) or lowest is None or lowest > LOWEST or scale <= 0:
-                    return None
-                mask = expr.where(condition, *((0.0, other) if kept is a else (other, 0.0)))
-                bias, body = _plus(bias, mask, scale), kept
-            case _:
+    match body.op, body.args:
+        case "input", ():
+            return (1.0, None) if body.value == k else None
+        case "mul" | "div", (a, b):
+            a, b = (b, a) if body.op == "mul" and free(a) else (a, b)
+            factor, found = constant(b), _scaled(a, k, operands)
+            if factor is None or found is None or (body.op == "div" and factor == 0):
                 return None
-
-
-def _plus(bias: Expr | None, more: Expr, scale: float) -> Expr:
-    more = more if scale == 1.0 else more * scale
-    return more if bias is None else bias + more
+            scale, bias = found
+            scale = scale * factor if body.op == "mul" else scale / factor
+            if bias is None:
+                return scale, None
+            return (scale, expr.apply(body.op, bias, b)) if factor > 0 else None
+        case "add", (a, b):
+            a, b = (b, a) if free(a) else (a, b)
+            found = _scaled(a, k, operands)
+            if not free(b) or found is None:
+                return None
+            scale, bias = found
+            return scale, b if bias is None else b + bias
+        case "select", (condition, a, b):
+            kept, other = (b, a) if free(a) else (a, b)
+            lowest, found = constant(other), _scaled(kept, k, operands)
+            if not free(condition) or found is None or lowest is None or lowest > LOWEST:
+                return None
+            scale, bias = found
+            shown = expr.const(0.0, other.dtype) if bias is None else bias
+            return scale, expr.where(condition, *((shown, other) if kept is a else (other, shown)))
+    return None
 
 
 def _attention(lhs: str, rhs: str, scores: str, weights: str, values: str, out: str) -> Attention | None:

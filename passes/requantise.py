@@ -25,10 +25,10 @@ from ..ir.bodies import pruned
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Rewriter, TensorType, Value, constant_value
 from ..ir.ops import Contract, Conv, Map, Op
+from ..ir.ranges import MODERATE
 from ..ir.regions import everywhere
 from ..records import dataclass
 
-LIMITS = 2.0**-60, 2.0**60  # of scales and shifts: sums of such products are finite
 MOST_CONSTANTS = 1 << 16  # elements of a constant operand
 Number = np.ndarray | np.float64  # of every channel, or one for all
 
@@ -104,10 +104,10 @@ class _Sum:
 
     @property
     def is_finite(self) -> bool:
-        """Whether every number is 0 or within the limits."""
+        """Whether every number is 0 or moderate, so that sums of such products are finite."""
         numbers = (self.shift, *(a for _, a in self.terms))
         sizes = np.concatenate([np.abs(n).reshape(-1) for n in numbers])
-        return bool(((sizes == 0) | ((sizes > LIMITS[0]) & (sizes < LIMITS[1]))).all())
+        return bool(((sizes == 0) | ((sizes > MODERATE[0]) & (sizes < MODERATE[1]))).all())
 
 
 class _Scales:

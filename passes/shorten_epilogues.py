@@ -18,9 +18,9 @@ from ..ir import expr
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Rewriter
 from ..ir.ops import Contract, Conv
+from ..ir.ranges import MODERATE
 from ..ir.regions import everywhere
 
-LIMITS = 2.0**-60, 2.0**60  # of numbers, so that none vanishes or overflows
 #: Operations that take a small difference of what they are given for a small one.
 SMOOTH = frozenset(
     ("input", "const", "neg", "abs", "add", "sub", "mul", "div", "min", "max", "fma")
@@ -154,4 +154,4 @@ def _constant(value: float, dtype: str) -> Expr | None:
     """A number that is neither too large nor too small."""
     if value == 0:
         return expr.const(0.0, dtype)
-    return expr.const(value, dtype) if LIMITS[0] < abs(value) < LIMITS[1] else None
+    return expr.const(value, dtype) if MODERATE[0] < abs(value) < MODERATE[1] else None

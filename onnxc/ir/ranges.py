@@ -22,6 +22,7 @@ from .ops import MOVING, Broadcast, Gather, Map, Reshape, Slice, Transpose
 Range = tuple[int, int]  # least and greatest
 STEPS = 16  # producers that are looked through
 LOOKED_AT = 1 << 12  # elements of a constant that are looked at
+MODERATE = 2.0**-60, 2.0**60  # sizes of factors that make neither zeros nor infinities of ordinary numbers
 
 
 def value_range(value: Value, steps: int = STEPS) -> Range:

@@ -5,6 +5,7 @@ import pytest
 from support.pass_text import agrees, clean, ops, stays
 
 from onnxc.ir.stored import half_weights
+from onnxc.ir.text_parser import parse
 from onnxc.passes.fold_affine import fold_affine
 from onnxc.passes.fold_constants import fold_constants
 
@@ -85,6 +86,21 @@ def test_a_scale_that_is_not_finite_stays():
     text = CONVOLUTION.replace("BODY", "add(mul($0, $1), $2)")
     for number in (np.nan, np.inf):
         stays(clean(fold_affine), text, constants(s=np.full((4, 1, 1), number, np.float32)))
+
+
+def test_a_scale_that_makes_infinities_of_weights_stays():
+    text = CONVOLUTION.replace("BODY", "add(mul($0, $1), $2)")
+    lowest = np.full((4, 1, 1), np.finfo(np.float32).min)
+    stays(clean(fold_affine), text, constants(s=lowest))
+    shift = CONVOLUTION.replace("BODY", "mul(add($0, $2), $1)")
+    large = np.full((4, 1, 1), 1e30, np.float32)
+    stays(clean(fold_affine), shift, constants(s=np.full((4, 1, 1), 1e10, np.float32), t=large))
+
+
+def test_shifts_may_be_infinite():
+    text = CONVOLUTION.replace("BODY", "add(mul($0, $1), $2)")
+    found = clean(fold_affine)(parse(text, constants(t=np.full((4, 1, 1), -np.inf, np.float32))))
+    assert bodies(found) == ["add($0, $1)"]
 
 
 def test_a_result_that_others_read_stays():

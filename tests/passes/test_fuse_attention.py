@@ -94,8 +94,13 @@ def test_attention_without_a_bias_has_three_operands():
         ),
         (
             "select($1, add(mul($0, 0.5), $2), -3.4028235e+38:float32)",
-            "add(select($0, 0.0:float32, -3.4028235e+38:float32), $1)",
+            "select($0, $1, -3.4028235e+38)",
         ),
+        (
+            "select(not($1), -3e+38:float32, select($1, mul($0, 0.5), -3e+38:float32))",
+            "select(not($0), -3e+38, select($0, 0.0:float32, -3e+38:float32))",
+        ),
+        ("mul(select($1, add($0, $2), -inf:float32), 0.5)", "mul(select($0, $1, -inf), 0.5)"),
         ("select(not($1), -inf:float32, $0)", "select(not($0), -inf:float32, 0.0:float32)"),
         ("add(select($1, mul($0, 0.5), -inf:float32), $2)", "add($1, select($0, 0.0:float32, -inf:float32))"),
     ],
@@ -152,6 +157,35 @@ def test_a_row_that_is_masked_whole_keeps_its_result():
     inputs = [array(random, "float32", shape) for shape in ((1, 3, 4, 8), (1, 5, 4, 8), (1, 5, 4, 16))]
     inputs += [np.zeros((1, 1, 1, 5), bool), np.zeros((4, 3, 5), np.float32)]
     agrees(clean(fuse_attention), text, inputs=inputs, tolerance=2e-6, b=1, s=3, t=5)
+
+
+@pytest.mark.parametrize("lowest", ["-3.4028235e+38", "-1e+30"])
+@pytest.mark.parametrize(
+    "hidden", ["select($1, mul($0, 0.5), LOW)", "add(mul($0, 0.5), select($1, 0.0:float32, LOW))"]
+)
+def test_keys_that_are_hidden_twice_are_so_once(lowest, hidden):
+    """Of rows all of whose keys are hidden, some by one mask, some by both."""
+    scores = f"select(gt($2, 0.5), {hidden}, LOW)".replace("LOW", f"{lowest}:float32")
+    random = np.random.default_rng(1)
+    inputs = [array(random, "float32", shape) for shape in ((1, 3, 4, 8), (1, 5, 4, 8), (1, 5, 4, 16))]
+    inputs += [np.array([False, False, False, True, True]).reshape(1, 1, 1, 5)]
+    inputs += [np.broadcast_to(np.tri(3, 5, dtype=np.float32), (4, 3, 5))]
+    found = agrees(
+        clean(fuse_attention),
+        ATTENTION.replace("SCORES", scores),
+        inputs=inputs,
+        tolerance=2e-6,
+        b=1,
+        s=3,
+        t=5,
+    )
+    assert ops(found) == ["Map", "Attention"]
+
+
+def test_scales_beyond_what_numbers_hold_stay_where_they_are():
+    for factor in ("1e+20", "1e-20"):
+        scores = f"mul($0, {factor}:float32)"
+        stays(clean(fuse_attention), ATTENTION.replace("SCORES", scores))
 
 
 @pytest.mark.parametrize(
