@@ -1,7 +1,8 @@
-"""fuse_pools: a pool becomes one group with the Maps of what it reads and of what it gives.
+"""fuse_pools: a pool becomes one group with the Maps of what it reads and gives, where that is stored in
+fewer bits or there is a single channel, as where windows go over channels.
 
 map(pool(map(%x: float16) { cast($0, float32) })) { cast($0, float16) }   →   fused pool(%x) { the same }
-map(pool(map(%x) { mul($0, $0) }), %x) { ... }                            →   fused pool(%x, %x) { the same }
+map(pool(map(%x) { mul($0, $0) }), %x) { div($1, sqrt($0)) }              →   fused pool(%x, %x) { the same }
 
 So nothing of the wide type is stored, and nothing in between. A Map before is computed again for every row of
 a window: it joins where that is little work, or less to read.
@@ -28,18 +29,20 @@ def fuse_pools(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     readers = rewriter.readers
     groups: dict[Node, list[Node]] = {}  # where a group stands → its members, in order
+    grouped: set[Node] = set()
     behind = {node.inputs[0]: node for node in graph.nodes if node.inputs and is_elementwise(node)}
     for node in graph.nodes:
         if _is_windows(node):
             before, after = node.inputs[0].producer, behind.get(node.outputs[0])
             members = [node]
-            if before is not None and _joins(before, node) and readers[node.inputs[0]] == 1:
+            free = before is not None and before not in grouped and readers[node.inputs[0]] == 1
+            if before is not None and free and _joins(before, node):
                 members.insert(0, before)
             if after is not None and _follows(after, node) and readers[node.outputs[0]] == 1:
                 members.append(after)
             if len(members) > 1:
                 groups[members[-1]] = members
-    grouped = {member for members in groups.values() for member in members}
+                grouped.update(members)
     for node in graph.nodes:
         if node in groups:
             (pool,) = (member for member in groups[node] if isinstance(member.op, Pool))
@@ -61,8 +64,8 @@ def _joins(before: Node, pool: Node[Pool]) -> bool:
     stand outside of the image."""
     if not is_conversion(before):
         return False
-    if before.inputs[0].dtype not in STORED and (pool.op.kind == "max" or not _is_simple(before)):
-        return False  # around images in blocks there are zeros
+    if before.inputs[0].dtype not in STORED and not (_has_one_channel(pool) and _is_simple(before)):
+        return False
     return idle(pool.op.kind, before.outputs[0].dtype, before.op.body) is not None
 
 
@@ -72,6 +75,11 @@ def _is_simple(node: Node[Map]) -> bool:
 
 
 def _follows(after: Node, pool: Node[Pool]) -> bool:
-    """Whether a Map of a pool's result, and of other images where there is one channel alone, which is no
-    image in blocks, is computed where that is written."""
-    return len(after.inputs) == 1 or pool.inputs[0].shape[1] == 1
+    """Whether a Map of a pool's result is computed where that is written: of a single channel also one that
+    reads other images."""
+    return _has_one_channel(pool) or (is_conversion(after) and after.outputs[0].dtype in STORED)
+
+
+def _has_one_channel(pool: Node[Pool]) -> bool:
+    """Whether an image is none that is stored in blocks of channels, where bands want pools by themselves."""
+    return pool.inputs[0].shape[1] == 1

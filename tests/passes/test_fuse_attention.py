@@ -92,10 +92,7 @@ def test_attention_without_a_bias_has_three_operands():
             "add(mul($0, 0.5), mul(sub(1.0, cast($1, float32)), -10000.0))",
             "mul(sub(1.0, cast($0, float32)), -10000.0)",
         ),
-        (
-            "select($1, add(mul($0, 0.5), $2), -3.4028235e+38:float32)",
-            "select($0, $1, -3.4028235e+38)",
-        ),
+        ("select($1, add(mul($0, 0.5), $2), -3.4028235e+38:float32)", "select($0, $1, -3.4028235e+38)"),
         (
             "select(not($1), -3e+38:float32, select($1, mul($0, 0.5), -3e+38:float32))",
             "select(not($0), -3e+38, select($0, 0.0:float32, -3e+38:float32))",
