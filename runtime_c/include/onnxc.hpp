@@ -99,6 +99,8 @@ constexpr std::int32_t dtype() {
     else static_assert(!sizeof(T *), "no element type of a tensor; give its number");
 }
 
+inline unsigned char nowhere; /* memory of no bytes: null would be a result that owns its own */
+
 inline onnxc_value empty_value() {
     onnxc_value value{};
     value.struct_size = sizeof value;
@@ -124,7 +126,7 @@ public:
         value_.kind = ONNXC_TENSOR;
         value_.dtype = dtype;
         value_.rank = static_cast<std::int32_t>(shape_.size());
-        value_.data = const_cast<void *>(data);
+        value_.data = bytes != 0 ? const_cast<void *>(data) : nullptr; /* to C no bytes are as many as dims tell */
         value_.bytes = bytes;
     }
     /* A value as onnxc.h describes it: sequences, maps. What it points to is borrowed. */
@@ -134,8 +136,6 @@ public:
     onnxc_value get() const {
         onnxc_value value = value_;
         value.dims = shape_.data();
-        if (value.kind == ONNXC_TENSOR && value.bytes == 0) /* no elements: an address that is not null */
-            value.data = const_cast<Input *>(this);
         return value;
     }
 
@@ -168,7 +168,7 @@ public:
     template <class T>
     static Value into(Span<T> memory) {
         Value made;
-        made.value_.data = memory.data();
+        made.value_.data = memory.empty() ? &detail::nowhere : static_cast<void *>(memory.data());
         made.value_.capacity = memory.size() * sizeof(T);
         return made;
     }

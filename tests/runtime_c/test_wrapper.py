@@ -1,0 +1,38 @@
+"""What onnxc.hpp makes of memory that is not there: wrapper.cpp."""
+
+import shutil
+import subprocess
+
+import pytest
+from support.handmade_models import AFFINE, HERE
+
+import onnxc
+from onnxc.codegen.library.header import model_header
+
+pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
+
+
+@pytest.fixture(scope="module")
+def program(affine_path, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wrapper")
+    (folder / "affine.h").write_text(model_header(AFFINE))
+    command = ["c++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic", f"-I{onnxc.get_include()}"]
+    command += [f"-I{folder}", HERE / "wrapper.cpp", affine_path, f"-Wl,-rpath,{affine_path.parent}"]
+    done = subprocess.run([*command, "-o", folder / "wrapper"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return folder / "wrapper"
+
+
+def run(program, test):
+    done = subprocess.run([program, test], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_elements_and_memory_that_are_not_there_are_none(program):
+    assert run(program, "elements") == [
+        "input 'b': data is null",
+        "input 'b': data is null",
+        "input 'x': data is null",
+        "output 'y': 16 bytes are needed for shape [4], got 0",
+    ]

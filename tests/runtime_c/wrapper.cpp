@@ -1,0 +1,82 @@
+/* onnxc.hpp around a model, y = 3 x + b for any number of elements: what it makes of memory that is not there. Ends
+ * with status 0 when all that it expects is so.
+ *
+ *   wrapper elements     elements and memory of no bytes are refused where the shape has some */
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <onnxc.hpp>
+
+#include "affine.h"
+
+#define CHECK(condition)                                                \
+    do {                                                                \
+        if (!(condition)) {                                             \
+            std::fprintf(stderr, "line %d: %s\n", __LINE__, #condition); \
+            std::exit(1);                                               \
+        }                                                               \
+    } while (0)
+
+namespace {
+
+const std::vector<float> four{1, 2, 3, 4}, none;
+const std::int64_t nowhere = INT64_MAX; /* where the model is to fail: not at all */
+
+std::vector<onnxc::Value> run(onnxc::Context &context, const onnxc::Input &x, const onnxc::Input &b,
+                              onnxc::Status &status) {
+    return context.run({x, b, onnxc::scalar(nowhere)}, status);
+}
+
+void elements() {
+    onnxc::Context context(affine_model());
+    onnxc::Status status;
+    auto results = run(context, onnxc::tensor(four, {4}), onnxc::tensor(four, {4}), status);
+    CHECK(status && results[0].elements<float>().size() == 4 && results[0].elements<float>()[3] == 16);
+
+    /* Given values tell by no bytes that memory is as long as their dims. */
+    const std::int64_t length = 4;
+    onnxc_value value{};
+    value.struct_size = sizeof value;
+    value.kind = ONNXC_TENSOR;
+    value.dtype = ONNXC_FLOAT32;
+    value.rank = 1;
+    value.dims = &length;
+    value.data = const_cast<float *>(four.data());
+    results = run(context, onnxc::Input(value), onnxc::tensor(four, {4}), status);
+    CHECK(status && results[0].elements<float>()[3] == 16);
+
+    /* Elements that are not there are no such memory, whatever their address. */
+    for (const float *address : {none.data(), four.data()}) {
+        run(context, onnxc::tensor(four, {4}), onnxc::Input(ONNXC_FLOAT32, address, 0, {4}), status);
+        CHECK(status.code() == ONNXC_NULL_POINTER);
+        std::puts(status.message().c_str());
+    }
+    run(context, onnxc::tensor(none, {4}), onnxc::tensor(four, {4}), status);
+    std::puts(status.message().c_str());
+    results = run(context, onnxc::tensor(none, {0}), onnxc::tensor(none, {0}), status);
+    CHECK(status && results[0].shape()[0] == 0 && results[0].elements<float>().empty());
+
+    /* Memory of no bytes is not the result's own. */
+    std::vector<float> memory;
+    std::vector<onnxc::Value> outputs;
+    outputs.push_back(onnxc::Value::into(memory));
+    for (std::int64_t n : {0, 4}) {
+        const std::vector<float> x(four.begin(), four.begin() + n);
+        const std::vector<onnxc::Input> inputs{onnxc::tensor(x, {n}), onnxc::tensor(x, {n}),
+                                               onnxc::scalar(nowhere)};
+        context.run(inputs, outputs, status);
+        CHECK(status.code() == (n == 0 ? ONNXC_OK : ONNXC_BUFFER_TOO_SMALL));
+    }
+    std::puts(status.message().c_str());
+}
+
+} // namespace
+
+int main(int count, char **arguments) {
+    const std::string test = count > 1 ? arguments[1] : "";
+    if (test == "elements") elements();
+    else return 2;
+    return 0;
+}
