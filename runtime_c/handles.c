@@ -6,22 +6,21 @@
 
 enum { ONNXC_KEPT_HANDLES = 256 };
 
-static pthread_mutex_t onnxc_handles_mutex = PTHREAD_MUTEX_INITIALIZER;
 static onnxc_context *onnxc_alive;
 static onnxc_context *onnxc_ended[ONNXC_KEPT_HANDLES];
 static unsigned onnxc_ended_count;
 
 static void onnxc_handle_begins(onnxc_context *context) {
-    pthread_mutex_lock(&onnxc_handles_mutex);
+    onnxc_lock(ONNXC_HANDLES_LOCK);
     context->next = onnxc_alive;
     onnxc_alive = context;
-    pthread_mutex_unlock(&onnxc_handles_mutex);
+    onnxc_unlock(ONNXC_HANDLES_LOCK);
 }
 
 /* Takes over the memory of a context; that of an allocator is given back at once, for it may end too. */
 static void onnxc_handle_ends(onnxc_context *context) {
     onnxc_context *freed = context;
-    pthread_mutex_lock(&onnxc_handles_mutex);
+    onnxc_lock(ONNXC_HANDLES_LOCK);
     for (onnxc_context **link = &onnxc_alive; *link != NULL; link = &(*link)->next)
         if (*link == context) {
             *link = context->next;
@@ -32,7 +31,7 @@ static void onnxc_handle_ends(onnxc_context *context) {
         freed = *place;
         *place = context;
     }
-    pthread_mutex_unlock(&onnxc_handles_mutex);
+    onnxc_unlock(ONNXC_HANDLES_LOCK);
     onnxc_free(freed);
 }
 
@@ -41,10 +40,10 @@ static void onnxc_handle_ends(onnxc_context *context) {
 ONNXC_HIDDEN int32_t ONNXC_SYMBOL(check_handle)(const onnxc_library *library, const onnxc_context *context) {
     if (context == NULL) return ONNXC_OK;
     const onnxc_library *owner = NULL;
-    pthread_mutex_lock(&onnxc_handles_mutex);
+    onnxc_lock(ONNXC_HANDLES_LOCK);
     for (const onnxc_context *alive = onnxc_alive; alive != NULL && owner == NULL; alive = alive->next)
         if (alive == context) owner = alive->library;
-    pthread_mutex_unlock(&onnxc_handles_mutex);
+    onnxc_unlock(ONNXC_HANDLES_LOCK);
     if (owner == library) return ONNXC_OK;
     if (owner != NULL)
         return onnxc_report(NULL, ONNXC_WRONG_HANDLE, "the context is one of model '%.80s', not of '%.80s'",

@@ -43,9 +43,8 @@ static void onnxc_give_back(void *pointer) {
 
 /* The blocks of large tensors that nobody has any more, for those to come, the latest last. The system gives fresh
  * memory as pages that it clears when they are first touched, which takes longer than to write a result. Who finds
- * the list in use goes on without it: nobody waits, also behind a fork. */
+ * the list in use goes on without it: nobody waits. */
 enum { ONNXC_SPARES = 64, ONNXC_LEAST_SPARE = 1 << 15, ONNXC_SPARE_BYTES = 1 << 26 };
-static pthread_mutex_t onnxc_spares_mutex = PTHREAD_MUTEX_INITIALIZER;
 static void *onnxc_spares[ONNXC_SPARES];
 static int32_t onnxc_spare_count;
 static int64_t onnxc_spare_bytes;
@@ -67,10 +66,10 @@ static void onnxc_drop_spares(int32_t count, int64_t bytes) {
 /* Memory of the system, where need be that of all spares. */
 static void *onnxc_system_memory(size_t bytes) {
     void *found = ONNXC_MALLOC(bytes);
-    if (found != NULL || pthread_mutex_trylock(&onnxc_spares_mutex) != 0) return found;
+    if (found != NULL || !onnxc_try_lock(ONNXC_SPARES_LOCK)) return found;
     bool any = onnxc_spare_count > 0;
     onnxc_drop_spares(0, 0);
-    pthread_mutex_unlock(&onnxc_spares_mutex);
+    onnxc_unlock(ONNXC_SPARES_LOCK);
     return any ? ONNXC_MALLOC(bytes) : NULL;
 }
 
@@ -90,14 +89,14 @@ static void *onnxc_allocate(int64_t bytes) {
 /* Keeps a block that has room; false where it is to be given back. */
 static bool onnxc_keep(void *pointer) {
     int64_t room = onnxc_block_of(pointer)->room;
-    if (room > ONNXC_SPARE_BYTES || pthread_mutex_trylock(&onnxc_spares_mutex) != 0) return false;
+    if (room > ONNXC_SPARE_BYTES || !onnxc_try_lock(ONNXC_SPARES_LOCK)) return false;
     bool kept = atomic_load(&onnxc_context_count) > 0;
     if (kept) {
         onnxc_drop_spares(ONNXC_SPARES - 1, ONNXC_SPARE_BYTES - room);
         onnxc_spares[onnxc_spare_count++] = pointer;
         onnxc_spare_bytes += room;
     }
-    pthread_mutex_unlock(&onnxc_spares_mutex);
+    onnxc_unlock(ONNXC_SPARES_LOCK);
     return kept;
 }
 
@@ -107,9 +106,9 @@ static void onnxc_context_begins(void) {
 
 static void onnxc_context_ends(void) {
     if (atomic_fetch_sub(&onnxc_context_count, 1) != 1) return;
-    pthread_mutex_lock(&onnxc_spares_mutex);
+    onnxc_lock(ONNXC_SPARES_LOCK);
     if (atomic_load(&onnxc_context_count) == 0) onnxc_drop_spares(0, 0);
-    pthread_mutex_unlock(&onnxc_spares_mutex);
+    onnxc_unlock(ONNXC_SPARES_LOCK);
 }
 
 /* As onnxc_allocate, for a tensor: where it is large a spare, or more than is needed now, for the tensors of a
@@ -118,12 +117,12 @@ static void *onnxc_allocate_tensor(int64_t bytes) {
     if (bytes < ONNXC_LEAST_SPARE || bytes > ONNXC_SPARE_BYTES || onnxc_thread_allocator != NULL)
         return onnxc_allocate(bytes);
     void *found = NULL;
-    if (pthread_mutex_trylock(&onnxc_spares_mutex) == 0) {
+    if (onnxc_try_lock(ONNXC_SPARES_LOCK)) {
         for (int32_t i = onnxc_spare_count - 1; i >= 0 && found == NULL; i--) {
             int64_t room = onnxc_block_of(onnxc_spares[i])->room;
             if (bytes <= room && room / 2 <= bytes) found = onnxc_spare_taken(i);
         }
-        pthread_mutex_unlock(&onnxc_spares_mutex);
+        onnxc_unlock(ONNXC_SPARES_LOCK);
     }
     if (found != NULL) return found;
     int64_t room = bytes + bytes / 8;

@@ -46,19 +46,6 @@ struct onnxc_threads {
     onnxc_worker *workers;
 };
 
-/* Counts forks, in the child. */
-static atomic_int onnxc_fork_generation;
-static pthread_once_t onnxc_fork_once = PTHREAD_ONCE_INIT;
-static int onnxc_fork_status;
-
-static void onnxc_count_fork(void) {
-    atomic_fetch_add(&onnxc_fork_generation, 1);
-}
-
-static void onnxc_watch_forks(void) {
-    onnxc_fork_status = pthread_atfork(NULL, NULL, onnxc_count_fork);
-}
-
 static int64_t onnxc_now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -74,20 +61,17 @@ static void onnxc_wake(atomic_uint *word) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 #else
-static pthread_mutex_t onnxc_sleep_mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t onnxc_sleep_condition = PTHREAD_COND_INITIALIZER;
-
 static void onnxc_sleep_on(atomic_uint *word, unsigned value) {
-    pthread_mutex_lock(&onnxc_sleep_mutex);
-    if (atomic_load(word) == value) pthread_cond_wait(&onnxc_sleep_condition, &onnxc_sleep_mutex);
-    pthread_mutex_unlock(&onnxc_sleep_mutex);
+    onnxc_lock(ONNXC_SLEEP_LOCK);
+    if (atomic_load(word) == value) pthread_cond_wait(&onnxc_sleep_condition, &onnxc_locks[ONNXC_SLEEP_LOCK]);
+    onnxc_unlock(ONNXC_SLEEP_LOCK);
 }
 
 static void onnxc_wake(atomic_uint *word) {
     (void)word;
-    pthread_mutex_lock(&onnxc_sleep_mutex);
+    onnxc_lock(ONNXC_SLEEP_LOCK);
     pthread_cond_broadcast(&onnxc_sleep_condition);
-    pthread_mutex_unlock(&onnxc_sleep_mutex);
+    onnxc_unlock(ONNXC_SLEEP_LOCK);
 }
 #endif
 
@@ -222,14 +206,13 @@ ONNXC_HIDDEN int32_t ONNXC_SYMBOL(pool_create)(int32_t threads, onnxc_pool **res
     if (result == NULL) return onnxc_report(NULL, ONNXC_NULL_POINTER, "pool is null");
     *result = NULL;
     threads = onnxc_clamp_threads(threads);
-    pthread_once(&onnxc_fork_once, onnxc_watch_forks);
     int64_t workers = (int64_t)sizeof(onnxc_worker) * (threads - 1);
     onnxc_threads *pool = onnxc_allocate((int64_t)sizeof *pool + ONNXC_ALIGNMENT + workers);
     if (pool == NULL) return onnxc_out_of_memory(NULL, (int64_t)sizeof *pool + workers);
     memset(pool, 0, sizeof *pool + ONNXC_ALIGNMENT + (size_t)workers);
     pool->base.run = onnxc_pool_run;
     pool->base.threads = threads;
-    pool->tried = onnxc_fork_status != 0; /* forks go unseen: no threads, everything runs serially */
+    pool->tried = !onnxc_sees_forks(); /* forks go unseen: no threads, everything runs serially */
     pool->workers = (onnxc_worker *)((char *)pool + sizeof *pool
                                      + (ONNXC_ALIGNMENT - sizeof *pool % ONNXC_ALIGNMENT));
     atomic_init(&pool->generation, atomic_load(&onnxc_fork_generation));

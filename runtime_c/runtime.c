@@ -4,7 +4,7 @@
  * It knows no model: all that it needs it reaches through the context. What tables of models refer to has names
  * made by ONNXC_SYMBOL, the rest is static: models that are linked into one program share nothing and cannot
  * clash.
- * Read in this order: memory, errors, processor, plan, quota, pool, parallel, values, check, outputs,
+ * Read in this order: forks, memory, errors, processor, plan, quota, pool, parallel, values, check, outputs,
  * weights, handles, context; then the operators that are written in C. */
 #include "internal.h"
 
@@ -33,6 +33,7 @@
 #include <sys/syscall.h>
 #endif
 
+#include "forks.c"
 #include "memory.c"
 #include "errors.c"
 #include "processor.c"

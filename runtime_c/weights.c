@@ -13,8 +13,6 @@ typedef struct onnxc_weights_head {
 
 enum { ONNXC_WEIGHTS_HEAD_BYTES = 4096 };
 
-static pthread_mutex_t onnxc_weights_mutex = PTHREAD_MUTEX_INITIALIZER; /* of all mappings */
-
 static uint64_t onnxc_weights_file_bytes(const onnxc_library *library) {
     return ONNXC_WEIGHTS_HEAD_BYTES + library->model->weights_bytes;
 }
@@ -93,13 +91,13 @@ static int32_t onnxc_find_weights(onnxc_context *context, const char *given) {
     const onnxc_library *library = context->library;
     context->weights = library->weights;
     if (library->weights_file == NULL) return ONNXC_OK;
-    pthread_mutex_lock(&onnxc_weights_mutex);
+    onnxc_lock(ONNXC_WEIGHTS_LOCK);
     int32_t status = library->mapping->data == NULL ? onnxc_map_weights(library, given) : ONNXC_OK;
     if (status == ONNXC_OK) {
         library->mapping->users++;
         context->weights = library->mapping->data + ONNXC_WEIGHTS_HEAD_BYTES;
     }
-    pthread_mutex_unlock(&onnxc_weights_mutex);
+    onnxc_unlock(ONNXC_WEIGHTS_LOCK);
     return status;
 }
 
@@ -117,10 +115,10 @@ static void onnxc_make_strings(onnxc_context *context) {
 static void onnxc_leave_weights(onnxc_context *context) {
     const onnxc_library *library = context->library;
     if (library->weights_file == NULL || context->weights == NULL) return;
-    pthread_mutex_lock(&onnxc_weights_mutex);
+    onnxc_lock(ONNXC_WEIGHTS_LOCK);
     if (--library->mapping->users == 0) {
         munmap(library->mapping->data, onnxc_weights_file_bytes(library));
         library->mapping->data = NULL;
     }
-    pthread_mutex_unlock(&onnxc_weights_mutex);
+    onnxc_unlock(ONNXC_WEIGHTS_LOCK);
 }

@@ -1,16 +1,21 @@
 /* A program with two models that share a runtime: what becomes of contexts that are destroyed or another model's,
- * and where memory comes from. Ends with status 0 when all that it expects is so.
+ * and where memory comes from, and what forks find. Ends with status 0 when all that it expects is so.
  *
  *   handles wrong        both models check handles: a status and a sentence for each misuse, printed
  *   handles allocator    every byte of a context and its outputs is asked of the caller's allocator, and given back
- *   handles pool         a pool of the caller's runs the parts */
+ *   handles pool         a pool of the caller's runs the parts
+ *   handles fork         a child uses both models, whichever lock another thread held at its fork */
 #include "onnxc.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 const onnxc_model *affine_model(void), *divide_model(void);
 
@@ -135,11 +140,66 @@ static void test_pool(void) {
     affine_model()->destroy(context);
 }
 
+/* In place of the C library's: a thread that lingers keeps each lock until there is a fork, and a while. */
+static _Thread_local int lingers;
+static atomic_int held, begun, ended, through;
+
+int pthread_mutex_unlock(pthread_mutex_t *mutex) {
+    static int (*unlock)(pthread_mutex_t *);
+    if (unlock == NULL) unlock = (int (*)(pthread_mutex_t *))dlsym(RTLD_NEXT, "pthread_mutex_unlock");
+    if (lingers) {
+        int before = atomic_load(&ended);
+        atomic_store(&held, 1);
+        while (atomic_load(&begun) == before) sched_yield();
+        usleep(20000);
+    }
+    return unlock(mutex);
+}
+
+static void use(const onnxc_model *affine, const onnxc_model *model) {
+    onnxc_context *context, *mapped; /* the file of weights */
+    onnxc_value out;
+    CHECK(affine->create(NULL, &mapped) == ONNXC_OK && affine->destroy(mapped) == ONNXC_OK);
+    CHECK(model->create(NULL, &context) == ONNXC_OK && divide(model, context, &out) == ONNXC_OK);
+    model->release(&out);
+    CHECK(model->destroy(context) == ONNXC_OK);
+}
+
+static void *linger(void *unused) {
+    lingers = 1;
+    use(affine_model(), divide_model());
+    atomic_store(&through, 1);
+    return unused;
+}
+
+static void test_fork(void) {
+    pthread_t thread;
+    int status;
+    CHECK(pthread_create(&thread, NULL, linger, NULL) == 0);
+    while (!atomic_load(&through)) {
+        if (!atomic_exchange(&held, 0)) {
+            sched_yield();
+            continue;
+        }
+        atomic_fetch_add(&begun, 1);
+        pid_t child = fork();
+        atomic_fetch_add(&ended, 1);
+        if (child == 0) {
+            alarm(30); /* a lock that is never released ends it */
+            use(affine_model(), divide_model());
+            _exit(0);
+        }
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    }
+    CHECK(pthread_join(thread, NULL) == 0 && begun > 0);
+}
+
 int main(int count, char **arguments) {
     const char *test = count > 1 ? arguments[1] : "";
     if (strcmp(test, "wrong") == 0) test_wrong();
     else if (strcmp(test, "allocator") == 0) test_allocator();
     else if (strcmp(test, "pool") == 0) test_pool();
+    else if (strcmp(test, "fork") == 0) test_fork();
     else return 2;
     return 0;
 }

@@ -1,5 +1,5 @@
 """Contexts that are destroyed or another model's, in libraries that check them; memory and threads of the
-caller's: handles.c."""
+caller's; forks: handles.c."""
 
 import subprocess
 from dataclasses import replace
@@ -7,14 +7,18 @@ from dataclasses import replace
 import pytest
 from support.handmade_models import AFFINE, DIVIDE, HERE, Parts, cc, scale_bytes
 
+from onnxc.codegen.library.weights import side_file_head
+
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    """The program, with two models in archives that share one runtime."""
+    """The program, with two models in archives that share one runtime. One has its weights in a file."""
     folder = tmp_path_factory.mktemp("handles")
     archives = []
-    for source, description, weights in (("affine.c", AFFINE, scale_bytes(3)), ("divide.c", DIVIDE, b"")):
-        parts = Parts(folder / source, HERE / source, replace(description, checks_handles=True), weights)
+    apart = replace(AFFINE, weights_file="affine.weights", weights_digest=bytes(32))
+    (folder / "affine.weights").write_bytes(side_file_head(bytes(32), 64) + scale_bytes(3))
+    for source, description in (("affine.c", apart), ("divide.c", DIVIDE)):
+        parts = Parts(folder / source, HERE / source, replace(description, checks_handles=True), b"")
         archives.append(parts.link(folder / f"{description.prefix}.a"))
     cc("-O1", HERE / "handles.c", *archives, "-lm", "-ldl", "-pthread", "-o", folder / "handles")
     return folder / "handles"
@@ -39,3 +43,7 @@ def test_all_memory_comes_from_the_callers_allocator_and_goes_back_there(program
 
 def test_a_pool_of_the_callers_runs_the_parts(program):
     assert run(program, "pool") == []
+
+
+def test_the_child_of_a_fork_finds_no_lock_held_by_a_thread_that_it_does_not_have(program):
+    assert run(program, "fork") == []
