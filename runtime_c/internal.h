@@ -96,8 +96,6 @@ typedef struct onnxc_piece {
     int64_t values[ONNXC_CHUNKS];
 } onnxc_piece;
 
-enum { ONNXC_ERROR_BYTES = 768 };
-
 struct onnxc_context {
     /* Read by generated code, in this order. */
     const onnxc_api *api;

@@ -19,6 +19,7 @@ extern "C" {
 #define ONNXC_ABI_MAJOR 1
 #define ONNXC_ABI_MINOR 2
 #define ONNXC_MAX_RANK 32
+#define ONNXC_ERROR_BYTES 768 /* of a sentence and its end: longer ones are cut */
 
 /* What a function returns. */
 enum onnxc_status {

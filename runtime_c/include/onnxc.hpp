@@ -9,7 +9,8 @@
  *     onnxc::Span<const float> probabilities = outputs[0].elements<float>();
  *
  * What can fail throws onnxc::Error. With an onnxc::Status as last argument the same call throws nothing and says
- * there how it went; without exceptions (-fno-exceptions) there are only those. Thread-safety is that of onnxc.h:
+ * there how it went, also that memory is short; without exceptions (-fno-exceptions) there are only those, and
+ * std::vector ends the program where there is no memory for it. Thread-safety is that of onnxc.h:
  * contexts of one model may run at the same time, one context may not. */
 #ifndef ONNXC_HPP
 #define ONNXC_HPP
@@ -17,6 +18,7 @@
 #include "onnxc.h"
 
 #include <initializer_list>
+#include <new>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -55,26 +57,30 @@ private:
     std::size_t size_ = 0;
 };
 
-/* How a call went: a code of enum onnxc_status, and a sentence where it is not ONNXC_OK. */
+/* How a call went: a code of enum onnxc_status, and a sentence where it is not ONNXC_OK, cut as those of onnxc.h. It
+ * allocates nothing. */
 class Status {
 public:
     Status() = default;
-    Status(std::int32_t code, std::string message) : code_(code), message_(std::move(message)) {}
+    Status(std::int32_t code, std::string_view message) noexcept : code_(code) {
+        message.copy(message_, sizeof message_ - 1);
+    }
 
     explicit operator bool() const { return code_ == ONNXC_OK; }
     bool ok() const { return code_ == ONNXC_OK; }
     std::int32_t code() const { return code_; }
-    const std::string &message() const { return message_; }
+    std::string message() const { return message_; }
+    const char *what() const noexcept { return message_; } /* the same, without memory of its own */
 
 private:
     std::int32_t code_ = ONNXC_OK;
-    std::string message_;
+    char message_[ONNXC_ERROR_BYTES] = {};
 };
 
 #ifdef ONNXC_EXCEPTIONS
 class Error : public std::runtime_error {
 public:
-    explicit Error(const Status &status) : std::runtime_error(status.message()), code_(status.code()) {}
+    explicit Error(const Status &status) : std::runtime_error(status.what()), code_(status.code()) {}
     std::int32_t code() const { return code_; } /* of enum onnxc_status */
 
 private:
@@ -105,6 +111,21 @@ inline onnxc_value empty_value() {
     onnxc_value value{};
     value.struct_size = sizeof value;
     return value;
+}
+
+/* Whether there was memory for what `work` makes. */
+template <class F>
+Status allocating(F &&work) noexcept {
+#ifdef ONNXC_EXCEPTIONS
+    try {
+        work();
+    } catch (const std::bad_alloc &) {
+        return Status(ONNXC_OUT_OF_MEMORY, "out of memory");
+    }
+#else
+    work();
+#endif
+    return Status();
 }
 
 #ifdef ONNXC_EXCEPTIONS
@@ -259,23 +280,27 @@ public:
     Context(const onnxc_model *model, const onnxc_options &options, Status &status) noexcept : model_(model) {
         status = said(model->create(&options, &context_));
     }
-    std::vector<Value> run(Span<const Input> inputs, Status &status) {
-        std::vector<Value> outputs(static_cast<std::size_t>(model_->output_count));
-        run(inputs, outputs, status);
+    /* All outputs, which hold nothing after a failure; none where there is no memory for them. */
+    std::vector<Value> run(Span<const Input> inputs, Status &status) noexcept {
+        std::vector<Value> outputs;
+        status = detail::allocating([&] { outputs.resize(static_cast<std::size_t>(model_->output_count)); });
+        if (status) run(inputs, outputs, status);
         return outputs;
     }
-    std::vector<Value> run(std::initializer_list<Input> inputs, Status &status) {
+    std::vector<Value> run(std::initializer_list<Input> inputs, Status &status) noexcept {
         return run(Span<const Input>(inputs.begin(), inputs.size()), status);
     }
     /* Results go where `outputs` say (Value::into), or into memory of their own. */
-    void run(Span<const Input> inputs, Span<Value> outputs, Status &status) {
-        given_.clear();
-        results_.clear();
-        for (const Input &input : inputs) given_.push_back(input.get());
-        for (Value &output : outputs) {
-            if (output.value_.object != nullptr) output = Value(); /* of an earlier run */
-            results_.push_back(output.value_);
-        }
+    void run(Span<const Input> inputs, Span<Value> outputs, Status &status) noexcept {
+        status = give(inputs);
+        if (status) status = detail::allocating([&] {
+            results_.clear();
+            for (Value &output : outputs) {
+                if (output.value_.object != nullptr) output = Value(); /* of an earlier run */
+                results_.push_back(output.value_);
+            }
+        });
+        if (!status) return;
         status = said(model_->run(context_, given_.data(), static_cast<std::int32_t>(given_.size()),
                                   results_.data(), static_cast<std::int32_t>(results_.size())));
         if (!status) return;
@@ -285,16 +310,16 @@ public:
         }
     }
     /* Bytes of arena and scratch that a run on inputs of these shapes takes. */
-    std::size_t workspace_bytes(Span<const Input> inputs, Status &status) {
+    std::size_t workspace_bytes(Span<const Input> inputs, Status &status) noexcept {
         std::size_t bytes = 0;
-        given_.clear();
-        for (const Input &input : inputs) given_.push_back(input.get());
+        status = give(inputs);
+        if (!status) return 0;
         status = said(model_->workspace_bytes_for(context_, given_.data(),
                                                   static_cast<std::int32_t>(given_.size()), &bytes));
         return bytes;
     }
     /* 64-byte aligned memory that runs work in; an empty span: the context's own. */
-    void set_workspace(Span<unsigned char> memory, Status &status) {
+    void set_workspace(Span<unsigned char> memory, Status &status) noexcept {
         status = said(model_->set_workspace(context_, memory.data(), memory.size()));
     }
 #ifdef ONNXC_EXCEPTIONS
@@ -346,7 +371,13 @@ public:
     onnxc_context *get() const noexcept { return context_; }
 
 private:
-    Status said(std::int32_t code) const {
+    Status give(Span<const Input> inputs) noexcept {
+        return detail::allocating([&] {
+            given_.clear();
+            for (const Input &input : inputs) given_.push_back(input.get());
+        });
+    }
+    Status said(std::int32_t code) const noexcept {
         return code == ONNXC_OK ? Status() : Status(code, model_->last_error(context_));
     }
 

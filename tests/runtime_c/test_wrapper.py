@@ -36,3 +36,10 @@ def test_elements_and_memory_that_are_not_there_are_none(program):
         "input 'x': data is null",
         "output 'y': 16 bytes are needed for shape [4], got 0",
     ]
+
+
+def test_calls_that_have_a_status_throw_nothing_where_memory_is_short(program):
+    assert run(program, "memory") == [
+        "model 'affine' was not compiled for target 'another'",
+        "out of memory",
+    ]

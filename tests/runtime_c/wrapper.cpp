@@ -1,9 +1,11 @@
 /* onnxc.hpp around a model, y = 3 x + b for any number of elements: what it makes of memory that is not there. Ends
  * with status 0 when all that it expects is so.
  *
- *   wrapper elements     elements and memory of no bytes are refused where the shape has some */
+ *   wrapper elements     elements and memory of no bytes are refused where the shape has some
+ *   wrapper memory       calls that have a status throw nothing, whichever allocation of theirs fails */
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,17 @@
             std::exit(1);                                               \
         }                                                               \
     } while (0)
+
+static long left = -1; /* allocations that are granted; -1: all */
+
+void *operator new(std::size_t bytes) {
+    void *memory = left == 0 ? nullptr : std::malloc(bytes);
+    if (memory == nullptr) throw std::bad_alloc();
+    if (left > 0) left--;
+    return memory;
+}
+void operator delete(void *memory) noexcept { std::free(memory); }
+void operator delete(void *memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 
@@ -72,11 +85,42 @@ void elements() {
     std::puts(status.message().c_str());
 }
 
+void memory() {
+    onnxc::Status status, unlike(ONNXC_INVALID_VALUE, std::string(2 * ONNXC_ERROR_BYTES, '-'));
+    CHECK(unlike.message() == std::string(ONNXC_ERROR_BYTES - 1, '-') && status.message().empty());
+    onnxc::Options options;
+    options.target = "another";
+    left = 0;
+    onnxc::Context refused(affine_model(), options, status);
+    onnxc::Pool pool(affine_model(), 2, unlike);
+    left = -1;
+    CHECK(status.code() == ONNXC_INVALID_VALUE && unlike && unlike.message().empty());
+    std::puts(status.message().c_str());
+
+    const std::vector<onnxc::Input> inputs{onnxc::tensor(four, {4}), onnxc::tensor(four, {4}),
+                                           onnxc::scalar(nowhere)};
+    for (long granted = 0; granted == 0 || !status; granted++) {
+        onnxc::Context context(affine_model());
+        left = granted;
+        const std::vector<onnxc::Value> results = context.run(inputs, status);
+        left = -1;
+        CHECK(status || (status.code() == ONNXC_OUT_OF_MEMORY && granted < 10));
+        CHECK(!status || results[0].elements<float>()[3] == 16);
+    }
+    onnxc::Context context(affine_model());
+    left = 0;
+    CHECK(context.workspace_bytes(inputs, status) == 0 && status.code() == ONNXC_OUT_OF_MEMORY);
+    left = -1;
+    std::puts(status.what());
+    CHECK(context.workspace_bytes(inputs, status) > 0 && status);
+}
+
 } // namespace
 
 int main(int count, char **arguments) {
     const std::string test = count > 1 ? arguments[1] : "";
     if (test == "elements") elements();
+    else if (test == "memory") memory();
     else return 2;
     return 0;
 }
