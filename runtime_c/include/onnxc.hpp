@@ -189,19 +189,20 @@ public:
     template <class T>
     static Value into(Span<T> memory) {
         Value made;
-        made.value_.data = memory.empty() ? &detail::nowhere : static_cast<void *>(memory.data());
-        made.value_.capacity = memory.size() * sizeof(T);
+        made.memory_ = memory.empty() ? &detail::nowhere : static_cast<void *>(memory.data());
+        made.capacity_ = memory.size() * sizeof(T);
+        made.clear();
         return made;
     }
     template <class C>
     static Value into(C &container) {
         return into(Span<std::remove_pointer_t<decltype(container.data())>>(container));
     }
-    Value(Value &&other) noexcept : model_(other.model_), value_(other.value_) {
-        other.value_ = detail::empty_value();
-    }
+    Value(Value &&other) noexcept : Value() { *this = std::move(other); }
     Value &operator=(Value &&other) noexcept {
         std::swap(model_, other.model_);
+        std::swap(memory_, other.memory_);
+        std::swap(capacity_, other.capacity_);
         std::swap(value_, other.value_);
         return *this;
     }
@@ -234,7 +235,17 @@ public:
 
 private:
     friend class Context;
+    /* Until the next run it holds nothing but the memory that it was made to write to. */
+    void clear() noexcept {
+        if (value_.object != nullptr) model_->release(&value_);
+        value_ = detail::empty_value();
+        value_.data = memory_;
+        value_.capacity = capacity_;
+    }
+
     const onnxc_model *model_ = nullptr;
+    void *memory_ = nullptr; /* the caller's */
+    std::size_t capacity_ = 0;
     onnxc_value value_;
 };
 
@@ -292,13 +303,11 @@ public:
     }
     /* Results go where `outputs` say (Value::into), or into memory of their own. */
     void run(Span<const Input> inputs, Span<Value> outputs, Status &status) noexcept {
+        for (Value &output : outputs) output.clear();
         status = give(inputs);
         if (status) status = detail::allocating([&] {
             results_.clear();
-            for (Value &output : outputs) {
-                if (output.value_.object != nullptr) output = Value(); /* of an earlier run */
-                results_.push_back(output.value_);
-            }
+            for (const Value &output : outputs) results_.push_back(output.value_);
         });
         if (!status) return;
         status = said(model_->run(context_, given_.data(), static_cast<std::int32_t>(given_.size()),
@@ -378,7 +387,8 @@ private:
         });
     }
     Status said(std::int32_t code) const noexcept {
-        return code == ONNXC_OK ? Status() : Status(code, model_->last_error(context_));
+        if (code == ONNXC_OK) return Status();
+        return Status(code, model_->last_error(code == ONNXC_BUSY ? nullptr : context_)); /* then another thread's */
     }
 
     const onnxc_model *model_;

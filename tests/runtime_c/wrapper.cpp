@@ -1,8 +1,10 @@
-/* onnxc.hpp around a model, y = 3 x + b for any number of elements: what it makes of memory that is not there. Ends
- * with status 0 when all that it expects is so.
+/* onnxc.hpp around two models of any number of elements, y = 3 x + b and texts in lower case: what becomes of memory.
+ * Ends with status 0 when all that it expects is so.
  *
  *   wrapper elements     elements and memory of no bytes are refused where the shape has some
- *   wrapper memory       calls that have a status throw nothing, whichever allocation of theirs fails */
+ *   wrapper memory       calls that have a status throw nothing, whichever allocation of theirs fails
+ *   wrapper again        results go to the caller's memory in every run, and are gone after one that fails
+ *   wrapper busy         a context that is running says so */
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -12,6 +14,7 @@
 #include <onnxc.hpp>
 
 #include "affine.h"
+#include "lower.h"
 
 #define CHECK(condition)                                                \
     do {                                                                \
@@ -115,12 +118,57 @@ void memory() {
     CHECK(context.workspace_bytes(inputs, status) > 0 && status);
 }
 
+void again() {
+    onnxc::Context context(lower_model());
+    onnxc::Status status;
+    std::vector<onnxc_string> memory(2);
+    std::vector<onnxc::Value> outputs;
+    outputs.push_back(onnxc::Value::into(memory));
+    for (const char *text : {"ONE", "TWO"}) {
+        const std::vector<onnxc_string> texts(2, onnxc_string{text, 3});
+        const std::vector<onnxc::Input> inputs{onnxc::tensor(texts, {2})};
+        context.run(inputs, outputs, status);
+        CHECK(status && outputs[0].elements<onnxc_string>().data() == memory.data());
+        std::puts(std::string(outputs[0].text(1)).c_str());
+    }
+    const std::vector<onnxc::Input> wrong{onnxc::scalar(1.0f)};
+    context.run(wrong, outputs, status);
+    CHECK(!status && outputs[0].kind() == ONNXC_NONE && outputs[0].shape().empty());
+}
+
+/* A pool of the caller's whose work is to use a context that is running. */
+struct Reentrant : onnxc_pool {
+    onnxc::Context *context = nullptr;
+    onnxc::Status status;
+};
+
+void busy() {
+    Reentrant pool;
+    pool.threads = 2;
+    pool.run = [](onnxc_pool *self, std::int32_t, void (*)(void *, std::int32_t), void *) -> std::int32_t {
+        Reentrant &reentrant = *static_cast<Reentrant *>(self);
+        reentrant.context->set_workspace({}, reentrant.status);
+        return 0;
+    };
+    onnxc::Options options;
+    options.pool = &pool;
+    onnxc::Context context(affine_model(), options);
+    pool.context = &context;
+    const std::vector<float> many(1000);
+    onnxc::Status status;
+    run(context, onnxc::tensor(many, {1000}), onnxc::tensor(many, {1000}), status);
+    CHECK(status && pool.status.code() == ONNXC_BUSY);
+    std::puts(pool.status.what());
+}
+
 } // namespace
 
 int main(int count, char **arguments) {
     const std::string test = count > 1 ? arguments[1] : "";
     if (test == "elements") elements();
     else if (test == "memory") memory();
+    else if (test == "again") again();
+    else if (test == "busy") busy();
     else return 2;
     return 0;
 }
