@@ -109,7 +109,7 @@ class Model:
 
         Raises RunError, whose `status` is the library's, for wrong inputs and for failures."""
         wanted = None if output_names is None else self.output_numbers(output_names)
-        memory = None if out is None else self._memory(out)
+        memory = None if out is None else self.memory(out)
         results = self._call(self.in_order(feeds), memory)
         return results if wanted is None else [results[k] for k in wanted]
 
@@ -125,18 +125,20 @@ class Model:
 
         return await asyncio.to_thread(self.run, output_names, feeds, out)
 
-    def _memory(self, out: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:
-        """Where outputs are to be written, by their number."""
+    def memory(self, out: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:
+        """Where outputs are to be written, by their number; RunError where that cannot be."""
         mapping(out, "output names to arrays")
         found = dict(zip(self.output_numbers(list(out)), out.values()))
         for number, array in found.items():
             slot = self._library.slots_out[number]
             usable = isinstance(array, np.ndarray) and array.flags.c_contiguous and array.flags.writeable
-            if not usable or array.dtype != slot.numpy or slot.rank < 0:
-                raise RunError(
-                    f"output {quote(slot.port.name)}: its memory is no C-ordered, writable array of its type",
-                    status=WRONG_DTYPE,
-                )
+            if not usable or slot.port.kind != "tensor" or slot.port.dtype in (None, "string"):
+                reason = "its memory is no C-ordered, writable array of its type"
+            elif array.dtype != slot.numpy:
+                reason = f"its memory has type {array.dtype}, the result {slot.port.dtype}"
+            else:
+                continue
+            raise RunError(f"output {quote(slot.port.name)}: {reason}", status=WRONG_DTYPE)
         return found
 
     def output_numbers(self, names: Sequence[str] | None) -> list[int]:
@@ -194,12 +196,13 @@ class Model:
         try:
             results = context.run(values, memory)
             if memory:
-                self._check_shapes(context, memory)
+                self.check_shapes(context, memory)
             return results
         finally:
             self._free.append(context)
 
-    def _check_shapes(self, context: Context, memory: Mapping[int, np.ndarray]) -> None:
+    def check_shapes(self, context: Context, memory: Mapping[int, np.ndarray]) -> None:
+        """RunError where results that were written to this memory have another shape than it."""
         for number, array in memory.items():
             if (shape := context.output_shape(number)) != array.shape:
                 raise RunError(

@@ -104,6 +104,13 @@ def missing_inputs(error: RunError, missing: list[str], fed: list[str]) -> RunEr
     return found
 
 
+def in_execution(error: RunError) -> RunError:
+    """The error of a run on what is bound, which is also a RuntimeError."""
+    found = _as(_both(RuntimeError, RunError), error)
+    found.reason = f"Error in execution: {error.reason}"
+    return found
+
+
 def _as(kind: Any, error: OnnxcError) -> Any:
     """A copy of the error that is of another kind."""
     found = kind.__new__(kind)

@@ -204,13 +204,13 @@ class SessionMethods:
         elif not isinstance(options, RunOptions):
             raise TypeError(f"run_options is of type RunOptions, not {type(options).__name__}")
         wanted = model.output_numbers(output_names or None)
+        given = model.memory(memory or {})
         values = model.in_order(feeds)
         context = model.acquire()
         options._running.append(context)
         try:
             if options.terminate:
                 raise made(Fail, "Exiting due to terminate flag being set to true.")
-            given = {model.output_numbers([name])[0]: array for name, array in (memory or {}).items()}
             if self._profile is None:
                 results = context.run(values, given)
             else:
@@ -218,13 +218,7 @@ class SessionMethods:
 
                 results, timings = run_timed(context, values, given)
                 self._record(timings)
-            for number, array in given.items():
-                if (shape := context.output_shape(number)) != array.shape:
-                    name = model.outputs[number].name
-                    raise RuntimeError(
-                        f"Error in execution: Got invalid dimensions for output: {name}: the memory has "
-                        f"shape {list(array.shape)}, the result {list(shape)}"
-                    )
+            model.check_shapes(context, given)
         finally:
             options._running.remove(context)
             model.give_back(context)
@@ -305,6 +299,7 @@ class SessionMethods:
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Runs on the inputs that are bound, and leaves the results where outputs are bound."""
+        from .failures import in_execution
         from .values import NativeValue, OrtValueVector
 
         if iobinding._session is not self:
@@ -318,7 +313,7 @@ class SessionMethods:
         try:
             results = self._run(self._model, names, feeds, run_options, memory)
         except RunError as error:
-            raise RuntimeError(f"Error in execution: {error}") from error
+            raise in_execution(error) from None
         bound.results = OrtValueVector()
         for name, value in zip(names, self._values(names, results)):
             bound.results.push_back(bound.outputs[name] or value)

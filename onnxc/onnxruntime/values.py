@@ -33,13 +33,16 @@ def dtype_of(kind: object) -> str:
     return dtypes.from_numpy(np.dtype(cast(Any, kind)))
 
 
-def at_address(address: int, shape: Sequence[int], dtype: str) -> np.ndarray:
-    """The tensor at an address, which its owner keeps."""
+def at_address(address: int, shape: Sequence[int], dtype: str, owner: object = None) -> np.ndarray:
+    """The tensor at an address, which its owner keeps: the caller, or this object as long as the tensor is."""
     kind = element_type(dtype)
     size = math.prod(shape) * kind.itemsize
     if size == 0:
         return np.empty(tuple(shape), kind)
+    if address == 0:
+        raise RuntimeError("Pointer to data memory is not valid: it is null")
     memory: Any = (ctypes.c_char * size).from_address(address)
+    memory.owner = owner
     return np.frombuffer(memory, kind).reshape(tuple(shape))
 
 
@@ -170,24 +173,38 @@ class NativeValue:
 
     @staticmethod
     def from_dlpack(data: Any) -> NativeValue:
-        source: Any = data if hasattr(data, "__dlpack__") else _Capsule(data)
-        return NativeValue._of(np.from_dlpack(source))
+        source = _Lender(data)
+        array = np.from_dlpack(source)
+        if not array.flags.c_contiguous:
+            raise RuntimeError("what follows DLPack is no contiguous tensor, as OrtValues are")
+        if source.may_be_written():
+            array = at_address(array.ctypes.data, array.shape, dtypes.from_numpy(array.dtype), owner=array)
+        return NativeValue._of(array)
 
 
 NativeValue.__name__ = NativeValue.__qualname__ = "OrtValue"
 
 
-class _Capsule:
-    """A bare capsule as numpy takes it: of something that lies in the processor's memory."""
+class _Lender:
+    """What follows the DLPack protocol, or a bare capsule of it, as numpy takes it: of something that lies in
+    the processor's memory."""
 
-    def __init__(self, capsule: object):
-        self.capsule = capsule
+    def __init__(self, data: Any):
+        self.data = data
+        self.capsule: object = None
 
-    def __dlpack__(self, **_: object) -> object:
+    def __dlpack__(self, **asked: Any) -> object:
+        self.capsule = self.data.__dlpack__(**asked) if hasattr(self.data, "__dlpack__") else self.data
         return self.capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0
+        return self.data.__dlpack_device__() if hasattr(self.data, "__dlpack_device__") else (1, 0)
+
+    def may_be_written(self) -> bool:
+        """Whether the capsule that was taken is of a version that cannot forbid it, which numpy takes for
+        read-only."""
+        valid = ctypes.pythonapi.PyCapsule_IsValid
+        return bool(valid(ctypes.py_object(self.capsule), b"used_dltensor"))
 
 
 class OrtValue(NativeValue):
@@ -312,9 +329,7 @@ class OrtValueVector:
     ) -> None:
         """Appends tensors by the addresses of their elements."""
         for tensor, pointer, kind, shape in zip(tensors, pointers, types, shapes):
-            value = NativeValue._of(at_address(pointer, shape, dtype_of(kind)))
-            value._owner = tensor  # type: ignore[attr-defined]
-            self._values.append(value)
+            self._values.append(NativeValue._of(at_address(pointer, shape, dtype_of(kind), owner=tensor)))
 
     def reserve(self, count: int, /) -> None:
         """Without effect: the list grows as it must."""

@@ -272,6 +272,74 @@ def test_memory_of_another_shape_is_refused(ort, session):
         binding.bind_cpu_input("nowhere", X)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.float64])
+def test_memory_of_another_type_is_refused(ort, session, dtype):
+    binding, value = session.io_binding(), ort.OrtValue.ortvalue_from_shape_and_type([2, 3], dtype)
+    binding.bind_cpu_input("x", X)
+    binding.bind_ortvalue_output("y", value)
+    with pytest.raises(RuntimeError, match="type"):
+        session.run_with_iobinding(binding)
+    if ort is ours:  # the other's memory begins with anything
+        assert not value.numpy().any()
+
+
+def test_memory_at_no_address_is_refused(ort, session):
+    binding = session.io_binding()
+    with pytest.raises(RuntimeError, match="Pointer to data memory is not valid"):
+        binding.bind_output("y", "cpu", 0, np.float32, (2, 3), 0)
+    if ort is ours:  # the other reads there
+        with pytest.raises(RuntimeError, match="Pointer to data memory is not valid"):
+            binding.bind_input("x", "cpu", 0, np.float32, (2, 3), 0)
+
+
+def test_memory_that_must_not_be_written_is_refused(path):
+    session, memory = ours.InferenceSession(path), np.zeros_like(X)
+    memory.flags.writeable = False
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_ortvalue_output("y", ours.OrtValue.ortvalue_from_numpy(memory))
+    with pytest.raises(RuntimeError, match="writable") as caught:
+        session.run_with_iobinding(binding)
+    assert isinstance(caught.value, onnxc.RunError) and not memory.any()
+
+
+@pytest.mark.parametrize("view", [lambda a: a[::-1], lambda a: a[:, ::2], lambda a: a.T])
+def test_a_view_that_is_not_contiguous_becomes_no_value(ort, view):
+    there, native = view(np.zeros((4, 6), np.float32)), ort.capi._pybind_state
+    with pytest.raises(RuntimeError, match="contiguous tensor"):
+        ort.OrtValue.from_dlpack(there)
+    for take in (
+        native.OrtValue.from_dlpack,
+        lambda capsule: native.OrtValueVector().push_back(capsule, False),
+    ):
+        with pytest.raises(RuntimeError, match="contiguous tensor"):
+            take(there.__dlpack__())
+
+
+def test_a_capsule_that_cannot_forbid_it_may_be_written(ort, session):
+    binding, memory = session.io_binding(), ort.OrtValue.ortvalue_from_shape_and_type([2, 3], np.float32)
+    same = ort.OrtValue.from_dlpack(memory)
+    binding.bind_cpu_input("x", X)
+    binding.bind_ortvalue_output("y", same)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(memory.numpy(), Y)
+    same.update_inplace(X)
+    np.testing.assert_array_equal(memory.numpy(), X)
+
+
+def test_memory_is_bound_to_results_of_any_rank(ort):
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[n] x) => (float[n] y) { y = Neg(x) }'
+    model = onnx.parser.parse_model(text)
+    for port in (*model.graph.input, *model.graph.output):
+        port.type.tensor_type.ClearField("shape")
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    binding, value = session.io_binding(), ort.OrtValue.ortvalue_from_shape_and_type([2, 3], np.float32)
+    binding.bind_cpu_input("x", X)
+    binding.bind_ortvalue_output("y", value)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(value.numpy(), -X)
+
+
 def test_a_provider_that_is_not_there_warns(ort, path):
     with pytest.warns(UserWarning, match="'CUDAExecutionProvider' is not in available provider names"):
         session = ort.InferenceSession(path, providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
