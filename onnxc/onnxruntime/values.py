@@ -34,7 +34,7 @@ def dtype_of(kind: object) -> str:
 
 
 def at_address(address: int, shape: Sequence[int], dtype: str, owner: object = None) -> np.ndarray:
-    """The tensor at an address, which its owner keeps: the caller, or this object as long as the tensor is."""
+    """The tensor at an address, which the caller keeps, or this object as long as the tensor is there."""
     kind = element_type(dtype)
     size = math.prod(shape) * kind.itemsize
     if size == 0:
