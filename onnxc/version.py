@@ -3,4 +3,4 @@
 __version__ = "0.1.0"
 
 #: Of runtime_c/onnxc.h: a loader opens libraries of its own major version.
-ABI_MAJOR, ABI_MINOR = 1, 2
+ABI_MAJOR, ABI_MINOR = 1, 3

@@ -130,6 +130,7 @@ static int64_t onnxc_reading_ns(void) {
 static int32_t onnxc_execute(onnxc_context *context) {
     const onnxc_model *model = context->library->model;
     context->status = ONNXC_OK;
+    if (onnxc_cancelled(context)) return ONNXC_CANCELLED;
     int32_t status = context->lowered->bind(context, context->inputs);
     if (status != 0) return onnxc_recorded(context, status);
     status = onnxc_prepare_arena(context);
@@ -290,6 +291,7 @@ static int32_t onnxc_create(const onnxc_library *library, const onnxc_lowered *l
     context->node = -1;
     context->pool = options.pool;
     context->allocator = options.allocator;
+    context->stop = options.stop;
     onnxc_context_begins();
     if (library->checks_handles) onnxc_handle_begins(context);
     context->scratch_bytes = lowered->scratch_bytes;

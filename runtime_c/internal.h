@@ -136,7 +136,8 @@ struct onnxc_context {
     int32_t threads;
     int32_t node;           /* that a running operator belongs to */
     void *temporaries;      /* that operator's working memory, a list */
-    atomic_int cancel_requested;
+    atomic_int cancel_requested; /* of the run under way */
+    const int32_t *stop;    /* the caller's: of all runs while it is not 0; or null */
     atomic_int running;
     onnxc_allocator *allocator; /* the caller's; null: malloc */
     onnxc_allocator *outer_allocator; /* the thread's before it entered this context */

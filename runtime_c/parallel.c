@@ -73,7 +73,9 @@ static void onnxc_run_piece(void *data, int32_t index) {
 }
 
 static int32_t onnxc_cancelled(onnxc_context *context) {
-    if (!atomic_load_explicit(&context->cancel_requested, memory_order_relaxed)) return 0;
+    bool asked = atomic_load_explicit(&context->cancel_requested, memory_order_relaxed)
+                 || (context->stop != NULL && __atomic_load_n(context->stop, __ATOMIC_RELAXED) != 0);
+    if (!asked) return 0;
     return onnxc_report(context, ONNXC_CANCELLED, "the run was cancelled");
 }
 

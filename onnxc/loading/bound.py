@@ -53,6 +53,7 @@ class Bound:
         context = self._context
         if context is None:
             raise RunError("the bound model is closed", status=NULL_POINTER)
+        context.begin()
         status = context.function(*context.arguments)
         if status:
             raise context.error(status)

@@ -53,6 +53,7 @@ class COptions(ctypes.Structure):
         ("weights_path", ctypes.c_char_p),
         ("target", ctypes.c_char_p),
         ("allocator", _POINTER),  # since 1.2
+        ("stop", _POINTER),  # since 1.3
     ]
 
 

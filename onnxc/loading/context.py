@@ -74,6 +74,7 @@ class Context:
         self.library: Library = library
         self.function: Any = library.run
         self.handle: int = library.new_context()
+        self.stop: ctypes.c_int32 = library.handles[self.handle]
         inputs = (CValue * max(len(library.slots_in), 1))()
         outputs = (CValue * max(len(library.slots_out), 1))()
         for value in (*inputs, *outputs):
@@ -189,9 +190,14 @@ class Context:
         ]
         return [array if owner is None else owner.as_python() for array, owner in zip(results, owners)]
 
+    def begin(self) -> None:
+        """A call begins, for which orders to end count from here on, also those that come before it enters
+        the library."""
+        self.stop.value = 0
+
     def cancel(self) -> None:
         """Makes the call under way in another thread stop soon."""
-        self.library.table.cancel(self.handle)
+        self.library.cancel(self.handle)
 
     def call(self) -> None:
         """Runs the model on the structs as they are; RunError when it fails."""

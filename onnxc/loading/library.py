@@ -42,7 +42,9 @@ class Library:
         known: dict[str, Any] | None,
     ):
         self.path = path
-        self.handles: list[int] = []  # of contexts
+        self.handles: dict[
+            int, ctypes.c_int32
+        ] = {}  # of contexts; unless the number of one is 0, its runs end
         self.pool: ctypes.c_void_p = ctypes.c_void_p()
         self.results: int = 0
         self.dll: ctypes.CDLL | None = None
@@ -86,10 +88,19 @@ class Library:
         """A C context, which lives until `end`."""
         handle = ctypes.c_void_p()
         weights = os.fsencode(self.weights) if self.weights else None
-        options = COptions(ctypes.sizeof(COptions), self.threads, self.pool, weights, self.target)
+        stop = ctypes.c_int32()
+        options = COptions(
+            ctypes.sizeof(COptions),
+            self.threads,
+            self.pool,
+            weights,
+            self.target,
+            None,
+            ctypes.addressof(stop),
+        )
         self._check(self.table.create(ctypes.addressof(options), ctypes.addressof(handle)))
         made = handle.value or 0
-        self.handles.append(made)
+        self.handles[made] = stop
         return made
 
     def target_of(self, context: int) -> str:
@@ -98,14 +109,15 @@ class Library:
             return self.description["target"]
         return self.table.target(context).decode()
 
-    def cancel(self) -> None:
-        for handle in tuple(self.handles):
-            self.table.cancel(handle)
+    def cancel(self, context: int) -> None:
+        """Ends the context's call soon: of a library of interface 1.3 also one that has yet to enter it."""
+        self.handles[context].value = 1
+        self.table.cancel(context)
 
     def end(self) -> None:
         """Frees contexts and threads."""
         while self.handles:
-            self.table.destroy(self.handles.pop())
+            self.table.destroy(self.handles.popitem()[0])
         self.table.pool_destroy(self.pool)
         self.pool = ctypes.c_void_p()
 

@@ -212,11 +212,13 @@ class Model:
                 )
 
     def acquire(self) -> Context:
-        """A context of the caller's own until `give_back`."""
+        """A context of the caller's own until `give_back`, for a call that begins."""
         try:
-            return self._free.pop()
+            context = self._free.pop()
         except IndexError:
             return self._new_context()
+        context.begin()
+        return context
 
     def _new_context(self) -> Context:
         """One more, for a call under way beside all others."""
@@ -280,8 +282,8 @@ class Model:
     def cancel(self) -> None:
         """Makes the calls under way in other threads stop soon; they raise RunError."""
         with self._lock:
-            if not self._closed:
-                self._library.cancel()
+            for context in () if self._closed else tuple(self._library.handles):
+                self._library.cancel(context)
 
     def close(self) -> None:
         """Ends the model's use: contexts and threads are freed now, the library when no result looks

@@ -75,6 +75,7 @@ class Stateful:
         context = self._context
         if context is None:
             raise RunError("the model is closed", status=NULL_POINTER)
+        context.begin()
         if not isinstance(feeds, Mapping):
             raise no_mapping(feeds, "input names to arrays")
         values = []

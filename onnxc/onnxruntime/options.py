@@ -8,7 +8,9 @@ nothing."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from _thread import RLock
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .enumerations import (
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+#: Held while runs are told to end, and by each when it has ended: its context may then be another's. What
+#: handles a signal may come in between.
+_ENDING = RLock()
 
 
 class _Setting(Generic[T]):
@@ -251,9 +257,21 @@ class RunOptions(_Options):
         if not isinstance(value, bool):
             raise TypeError(f"terminate is of type bool, not {type(value).__name__}")
         self._terminate = value
-        if value:
-            for context in tuple(self._running):
+        with _ENDING:
+            for context in self._running if value else ():
                 context.cancel()
+
+    @contextmanager
+    def _ends(self, context: Context) -> Iterator[None]:
+        """While this lasts, the options end what runs in the context; then nothing that others run there."""
+        self._running.append(context)
+        try:
+            if self.terminate:
+                raise made(Fail, "Exiting due to terminate flag being set to true.")
+            yield
+        finally:
+            with _ENDING:
+                self._running.remove(context)
 
     def add_run_config_entry(self, key: str, value: str, /) -> None:
         """Keeps a pair of texts. `onnxc.optimize` is `full` or `fast`, as for `onnxc.compile`; others have no

@@ -196,7 +196,6 @@ class SessionMethods:
         memory: Mapping[str, Any] | None = None,
     ) -> list[Any]:
         """A run that can be ended and is written down where the session profiles."""
-        from .failures import Fail, made
         from .options import RunOptions
 
         if options is None:
@@ -207,20 +206,17 @@ class SessionMethods:
         given = model.memory(memory or {})
         values = model.in_order(feeds)
         context = model.acquire()
-        options._running.append(context)
         try:
-            if options.terminate:
-                raise made(Fail, "Exiting due to terminate flag being set to true.")
-            if self._profile is None:
-                results = context.run(values, given)
-            else:
-                from ..loading.timing import run_timed
+            with options._ends(context):
+                if self._profile is None:
+                    results = context.run(values, given)
+                else:
+                    from ..loading.timing import run_timed
 
-                results, timings = run_timed(context, values, given)
-                self._record(timings)
+                    results, timings = run_timed(context, values, given)
+                    self._record(timings)
             model.check_shapes(context, given)
         finally:
-            options._running.remove(context)
             model.give_back(context)
         if sparse := self._sparse:
             from .sparse import NativeSparseTensor

@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 #define ONNXC_ABI_MAJOR 1
-#define ONNXC_ABI_MINOR 2
+#define ONNXC_ABI_MINOR 3
 #define ONNXC_MAX_RANK 32
 #define ONNXC_ERROR_BYTES 768 /* of a sentence and its end: longer ones are cut */
 
@@ -157,6 +157,9 @@ typedef struct onnxc_options {
     const char *target;
     /* Since 1.2. Must outlive the context and its outputs; null: malloc and free. */
     onnxc_allocator *allocator;
+    /* Since 1.3. A number that any thread may change at any time: unless it is 0, runs end soon with
+     * ONNXC_CANCELLED, those that begin, too. Must outlive the context; null: `cancel` alone ends runs. */
+    const int32_t *stop;
 } onnxc_options;
 
 /* Since 1.1. What one step of a run took: all parts of a kernel, or an operator of the runtime. */

@@ -116,6 +116,26 @@ def test_memory_that_does_not_fit_is_refused(model, spoil):
     np.testing.assert_array_equal(model.run([name], feeds(model))[0], expected)
 
 
+class Converted:
+    """What becomes an array only when a call asks for it, and does something else then."""
+
+    def __init__(self, array, action):
+        self.array, self.action = array, action
+
+    def __array__(self, dtype=None, copy=None):
+        self.action()
+        return self.array
+
+
+def test_a_call_whose_inputs_are_still_being_converted_can_be_cancelled(model):
+    given = feeds(model)
+    with pytest.raises(RunError, match="cancelled") as caught:
+        model.run(None, {**given, "x": Converted(given["x"], model.cancel)})
+    assert caught.value.status == 17
+    model.cancel()  # nothing that is under way
+    np.testing.assert_array_equal(model.run(None, given)[0], model.run(None, given)[0])
+
+
 class Tensor:
     """A tensor of another library."""
 

@@ -217,10 +217,28 @@ def test_calls_that_nobody_can_make_any_more_are_ended(tmp_path):
     model.close()
 
 
+def test_a_step_whose_inputs_are_still_being_converted_can_be_cancelled(tmp_path):
+    model = onnxc.load(onnxc.compile(parsed(AVERAGE), tmp_path / "m.so", states={"mean": "next"}))
+
+    class Cancelling:
+        def __array__(self, dtype=None, copy=None):
+            model.cancel()
+            return np.ones(4, np.float32)
+
+    steps = model.stateful()
+    given = {"x": Cancelling(), "old": np.zeros(4, np.float32)}
+    with pytest.raises(RunError, match="cancelled"):
+        steps(given)
+    model.cancel()  # nothing that is under way
+    assert steps({**given, "x": np.ones(4, np.float32)})["out"].tolist() == [1] * 4
+    steps.close()
+
+
 def test_a_bound_state_and_its_next_value_are_one_array(tmp_path):
     path = onnxc.compile(parsed(AVERAGE), tmp_path / "m.so", states={"mean": "next"})
     bound = onnxc.load(path).bind()
     bound.inputs["x"][:] = 8
+    bound._model.cancel()  # nothing that is under way
     bound()
     bound()
     assert bound.inputs["mean"].tolist() == bound.outputs["next"].tolist() == [6.0] * 4

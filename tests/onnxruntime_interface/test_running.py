@@ -184,6 +184,22 @@ def test_a_run_that_is_terminated_fails(ort, session):
     assert len(session.run(None, {"x": X}, options)) == 2
 
 
+@pytest.mark.parametrize("profiled", [False, True])
+def test_a_run_whose_inputs_are_still_being_converted_is_terminated(path, tmp_path, profiled):
+    settings, options = ours.SessionOptions(), ours.RunOptions()
+    settings.enable_profiling, settings.profile_file_prefix = profiled, str(tmp_path / "profile")
+    session = ours.InferenceSession(path, settings)
+
+    class Feed:
+        def __array__(self, dtype=None, copy=None):
+            options.terminate = True
+            return X
+
+    with pytest.raises(ours.capi._pybind_state.Fail, match="cancelled"):
+        session.run(None, {"x": Feed()}, options)
+    np.testing.assert_array_equal(session.run(["y"], {"x": X})[0], Y)
+
+
 def test_a_run_in_another_thread_calls_back(session):
     done, seen = threading.Event(), []
 

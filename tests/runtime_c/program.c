@@ -191,6 +191,27 @@ static int session(const onnxc_model *model) {
     return status;
 }
 
+/* What options say of the end of runs counts for those that begin; what `cancel` says of none is gone by then. */
+static void test_stop(void) {
+    const onnxc_model *model = first_model();
+    int32_t stop = 0;
+    onnxc_options options = {.struct_size = sizeof options, .threads = 2, .stop = &stop};
+    onnxc_context *context;
+    onnxc_value output;
+    static float y[100];
+    CHECK(model->create(&options, &context) == ONNXC_OK && works(model, context, 2, 100));
+    for (int k = 0; k < 2; k++) {
+        stop = k + 1;
+        CHECK(run(model, context, 100, y, &output) == ONNXC_CANCELLED);
+        CHECK(run(model, context, 100, y, &output) == ONNXC_CANCELLED);
+        printf("%s\n", model->last_error(context));
+        stop = 0;
+        model->cancel(context);
+        CHECK(works(model, context, 2, 100));
+    }
+    model->destroy(context);
+}
+
 static void test_memory(void) {
     long failures = 0;
     CHECK(session(first_model()) == ONNXC_OK && in_use == 0);
@@ -254,6 +275,7 @@ int main(int count, char **arguments) {
     const char *test = count > 1 ? arguments[1] : "";
     if (strcmp(test, "bits") == 0) test_bits();
     else if (strcmp(test, "errors") == 0) test_errors();
+    else if (strcmp(test, "stop") == 0) test_stop();
     else if (strcmp(test, "memory") == 0) test_memory();
     else if (strcmp(test, "workspace") == 0) test_workspace();
     else return 2;

@@ -123,6 +123,11 @@ def test_wrong_calls_get_a_status_and_a_sentence(program):
 
 
 @pytest.mark.slow
+def test_a_run_that_begins_ends_where_its_caller_has_said_so_before(program):
+    assert run(program, "stop").splitlines() == ["the run was cancelled"] * 2
+
+
+@pytest.mark.slow
 def test_every_failing_allocation_is_survived(program):
     run(program, "memory")
 
