@@ -217,7 +217,8 @@ class Model:
             context = self._free.pop()
         except IndexError:
             return self._new_context()
-        context.begin()
+        if context.stop:  # an order that came when it had no call
+            context.begin()
         return context
 
     def _new_context(self) -> Context:
