@@ -288,6 +288,47 @@ def test_memory_of_another_shape_is_refused(ort, session):
         binding.bind_cpu_input("nowhere", X)
 
 
+@pytest.fixture(scope="module")
+def scaling(ort):
+    """y = x * rate, whose rate is declared as a scalar."""
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        g (float[n] x, int64 rate) => (float[n] y) { r = Cast<to = 1>(rate) y = Mul(x, r) }"""
+    model = onnx.parser.parse_model(text).SerializeToString()
+    return ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize("rate", [np.array(3), np.array([3]), [3]], ids=str)
+def test_a_scalar_may_be_an_array_of_one_element(ort, scaling, rate):
+    for options in (None, ort.RunOptions()):
+        np.testing.assert_array_equal(scaling.run(None, {"x": X[0], "rate": rate}, options)[0], X[0] * 3)
+
+
+def test_a_bound_scalar_may_be_an_array_of_one_element(scaling):
+    binding = scaling.io_binding()
+    binding.bind_cpu_input("x", X[0])
+    binding.bind_cpu_input("rate", np.array([3]))
+    binding.bind_output("y")
+    scaling.run_with_iobinding(binding)
+    np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], X[0] * 3)
+
+
+@pytest.mark.parametrize(
+    "feeds", [{"rate": np.array([3, 4])}, {"rate": np.zeros(0, np.int64)}, {"x": X}], ids=str
+)
+def test_another_rank_of_a_scalar_or_beside_one_is_refused(scaling, feeds):
+    if scaling.__module__.startswith("onnxc"):  # the other broadcasts
+        with pytest.raises(ours.capi._pybind_state.InvalidArgument, match="rank"):
+            scaling.run(None, {"x": X[0], "rate": np.array([3]), **feeds})
+
+
+def test_dimensions_of_one_name_must_agree():
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        g (float[n] x, float[n] z) => (float[n] y) { y = Add(x, z) }"""
+    session = ours.InferenceSession(onnx.parser.parse_model(text))
+    with pytest.raises(ours.capi._pybind_state.InvalidArgument, match="'z': dimension 0"):
+        session.run(None, {"x": X[0], "z": X[0, :1]})
+
+
 @pytest.mark.parametrize("dtype", [np.int32, np.float64])
 def test_memory_of_another_type_is_refused(ort, session, dtype):
     binding, value = session.io_binding(), ort.OrtValue.ortvalue_from_shape_and_type([2, 3], dtype)
