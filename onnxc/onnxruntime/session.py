@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..errors import OnnxcError, RunError
 from ..loading.finding import Found, by_path, is_library, opened, registered
 from ..loading.loader import Model
@@ -42,6 +44,8 @@ else:
 class Session(SessionMethods):
     """What a session can do; `InferenceSession` opens one."""
 
+    _scalars: Sequence[str]  # inputs of shape []
+
     def get_inputs(self) -> list[NodeArg]:
         from .ports import NodeArg
 
@@ -61,6 +65,8 @@ class Session(SessionMethods):
     ) -> list[Any]:
         """The outputs named (none: all) for the inputs fed, by name."""
         try:
+            if self._scalars:
+                input_feed = self._fed(input_feed)
             if run_options is None and self._profile is None and not self._sparse:
                 return self._model.run(output_names or None, input_feed)
             for adapter in getattr(run_options, "_adapters", ()):
@@ -69,6 +75,15 @@ class Session(SessionMethods):
             return self._run(self._model, output_names, input_feed, run_options)
         except RunError as error:
             return self._run_otherwise(error, output_names, input_feed, run_options)
+
+    def _fed(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The feeds with elements in the place of arrays of one for scalars: ONNX Runtime holds inputs of
+        shape [] to no rank."""
+        if not isinstance(feeds, Mapping):
+            return feeds
+        arrays = {name: feeds[name] for name in self._scalars if name in feeds}
+        elements = {name: found for name, a in arrays.items() if (found := _only_element(a)) is not a}
+        return {**feeds, **elements} if elements else feeds
 
 
 class InferenceSession(Session):
@@ -119,6 +134,7 @@ class InferenceSession(Session):
 
             raise translated(error, path_or_bytes) from None
         self._sparse = self._model.description.get("sparse", ())
+        self._scalars = [p.name for p in self._model.inputs if p.kind == "tensor" and p.shape == ()]
         if self._given is not None and self._given.enable_profiling:
             self._profile, self._profile_start = [], time.monotonic_ns()
 
@@ -143,6 +159,14 @@ class InferenceSession(Session):
 
     def _repr_html_(self) -> str:
         return self._model._repr_html_()
+
+
+def _only_element(value: Any) -> Any:
+    """The element of an array, or of a list, that has one; else the value."""
+    if isinstance(value, list) and len(value) == 1:
+        return _only_element(value[0])
+    of_one = isinstance(value, np.ndarray) and value.ndim > 0 and value.size == 1
+    return value.reshape(()) if of_one else value
 
 
 def _require_source(source: object) -> None:

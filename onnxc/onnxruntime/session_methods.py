@@ -9,10 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from ..errors import OnnxcError, RunError
-from ..loading.c_values import WRONG_RANK, Port
 from ..loading.loader import Model
 
 if TYPE_CHECKING:
@@ -42,6 +39,7 @@ class SessionMethods:
     get_inputs: Callable[[], list[NodeArg]]
     get_outputs: Callable[[], list[NodeArg]]
     run: Callable[..., list[Any]]
+    _fed: Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
     # What it tells ------------------------------------------------------------------------------------
 
@@ -171,8 +169,7 @@ class SessionMethods:
         input_feed: Mapping[str, Any],
         run_options: RunOptions | None,
     ) -> list[Any]:
-        """The run again where it only needs other code, or an array's only element, else the error as ONNX
-        Runtime has it."""
+        """The run again where it only needs other code, else the error as ONNX Runtime has it."""
         from .failures import missing_inputs, translated
 
         if not isinstance(input_feed, Mapping):
@@ -182,14 +179,12 @@ class SessionMethods:
         if missing:
             raise missing_inputs(error, missing, list(input_feed)) from None
         given = frozenset(p.name for p in self.get_overridable_initializers() if p.name in input_feed)
-        of_one = error.status == WRONG_RANK and any(map(_is_scalar, self._model.inputs))
-        if not given and not of_one:
+        if not given:
             raise translated(error) from None
         try:
-            if given and given not in self._overriding:
+            if given not in self._overriding:
                 self._overriding[given] = self._open(overridable=given)
-            model = self._overriding[given] if given else self._model
-            return self._run(model, output_names, input_feed, run_options)
+            return self._run(self._overriding[given], output_names, input_feed, run_options)
         except OnnxcError as again:
             raise translated(again) from None
 
@@ -210,10 +205,7 @@ class SessionMethods:
             raise TypeError(f"run_options is of type RunOptions, not {type(options).__name__}")
         wanted = model.output_numbers(output_names or None)
         given = model.memory(memory or {})
-        values = [
-            _only_element(value) if _is_scalar(port) else value
-            for port, value in zip(model.inputs, model.in_order(feeds))
-        ]
+        values = model.in_order(feeds)
         context = model.acquire()
         try:
             with options._ends(context):
@@ -316,7 +308,7 @@ class SessionMethods:
         memory = {name: value._value for name, value in bound.outputs.items() if value is not None}
         names = list(bound.outputs)
         try:
-            results = self._run(self._model, names, feeds, run_options, memory)
+            results = self._run(self._model, names, self._fed(feeds), run_options, memory)
         except RunError as error:
             raise in_execution(error) from None
         bound.results = OrtValueVector()
@@ -363,15 +355,3 @@ class SessionMethods:
         with open(name, "w") as file:
             json.dump(events, file)
         return name
-
-
-def _is_scalar(port: Port) -> bool:
-    return port.kind == "tensor" and port.shape == ()
-
-
-def _only_element(value: Any) -> Any:
-    """What a scalar is to be given for an array of one element, which ONNX Runtime takes as well: it holds
-    inputs of shape [] to no rank."""
-    if isinstance(value, list) and len(value) == 1:
-        return _only_element(value[0])
-    return value.reshape(()) if isinstance(value, np.ndarray) and value.size == 1 else value
