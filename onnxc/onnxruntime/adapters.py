@@ -135,6 +135,8 @@ class NativeAdapter:
 
     def export_adapter(self, path: str | os.PathLike[str], /) -> None:
         """Writes the adapter to a file."""
+        from .written import write
+
         out = _Writer()
         out.data += bytes(4) + _IDENTIFIER
         versions = (self.format_version, self.adapter_version, self.model_version)
@@ -153,8 +155,7 @@ class NativeAdapter:
             out.vector(parameter[2], np.asarray(array.shape, np.int64).tobytes(), array.ndim, 8)
             out.vector(parameter[4], array.tobytes(), array.nbytes, 8)
         out.align(8)
-        with open(path, "wb") as file:
-            file.write(out.data)
+        write(path, bytes(out.data))
 
 
 NativeAdapter.__name__ = NativeAdapter.__qualname__ = "AdapterFormat"

@@ -89,12 +89,12 @@ def made(kind: type[Exception], sentence: str) -> Exception:
     return kind(f"[ONNXRuntimeError] : {number} : {name} : {sentence}")
 
 
-def translated(error: OnnxcError, source: object = None) -> OnnxcError:
-    """The same error as one that is also of ONNX Runtime's. source: the path of the model that was to be
-    opened, if any."""
-    kind: Any = _kind(error, source)
-    own: Any = type(error)
-    return _as(_both(kind, own), error)
+def translated(error: OnnxcError, source: object = None, kind: type[Exception] | None = None) -> OnnxcError:
+    """The same error as one that is also of ONNX Runtime's: of this kind, or the one that it stands for.
+    source: the path of the model that was to be opened, if any."""
+    if isinstance(error, tuple(_CODES)):
+        return error
+    return _as(_both(kind or _kind(error, source), type(error)), error)
 
 
 def missing_inputs(error: RunError, missing: list[str], fed: list[str]) -> RunError:

@@ -14,6 +14,7 @@ from ..errors import ModelError, OnnxcError
 from .enumerations import GraphOptimizationLevel
 from .failures import InvalidArgument, made, translated
 from .kinds import OrtCompileApiFlags
+from .written import write
 
 if TYPE_CHECKING:
     import onnx
@@ -86,20 +87,17 @@ def _loaded(
     return model
 
 
-def write_model(
-    source: str | bytes | onnx.ModelProto,
-    path: str | os.PathLike[str],
-    dims: Mapping[str, int],
-    shapes: Mapping[str, Any],
-) -> None:
-    """Writes the model with the sizes of its inputs' dimensions as an ONNX file."""
+def with_sizes(
+    source: str | bytes | onnx.ModelProto, dims: Mapping[str, int], shapes: Mapping[str, Any]
+) -> onnx.ModelProto:
+    """The model with the sizes of its inputs' dimensions."""
     model = _loaded(source, {}, {})
     for port in model.graph.input:
         for axis, dim in enumerate(port.type.tensor_type.shape.dim):
             size = dims.get(dim.dim_param, (shapes.get(port.name) or {axis: None})[axis])
             if size is not None:
                 dim.dim_value = size
-    Path(path).write_bytes(model.SerializeToString())
+    return model
 
 
 class ModelCompiler:
@@ -140,7 +138,7 @@ class ModelCompiler:
             output_model_path = str(Path(self._source).with_suffix("")) + "_ctx.onnx"
         if self._flags & OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS and os.path.exists(output_model_path):
             raise made(InvalidArgument, f"Output model path already exists: {output_model_path}")
-        Path(output_model_path).write_bytes(self.compile_to_bytes())
+        write(output_model_path, self.compile_to_bytes())
 
     def compile_to_bytes(self) -> bytes:
         if self._flags & OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED:

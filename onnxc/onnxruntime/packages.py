@@ -506,7 +506,7 @@ def _further(body: dict[str, Any]) -> str | None:
 
 def _write(path: Path, body: object) -> None:
     """Writes JSON, whole or not at all."""
+    from .written import write
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f"{path.name}.tmp.{os.getpid()}")
-    new.write_text(json.dumps(body, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(new, path)
+    write(path, (json.dumps(body, indent=2, ensure_ascii=False) + "\n").encode())

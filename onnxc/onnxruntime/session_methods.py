@@ -344,14 +344,15 @@ class SessionMethods:
 
     def end_profiling(self) -> str:
         """Writes what runs took, in the format of Chrome's traces; the name of the file."""
-        import json
-
         if self._profile is None:
             return ""
+        import json
+
+        from .written import write
+
         events, self._profile = self._profile, None
         now = time.time()
         stamp = f"{time.strftime('%Y-%m-%d_%H-%M-%S', time.localtime(now))}_{int(now * 1000) % 1000:03}"
         name = f"{self.get_session_options().profile_file_prefix}_{stamp}.json"
-        with open(name, "w") as file:
-            json.dump(events, file)
+        write(name, json.dumps(events).encode())
         return name

@@ -38,19 +38,28 @@ def library(source: Any, settings: SessionOptions | None, asked: Mapping[str, An
         from .free_dimensions import FreeDimensions
 
         fix = FreeDimensions(settings._sizes, settings._denoted)
+    place = settings.optimized_model_filepath
+    if place:
+        from .written import require_place
+
+        require_place(place)
     found = find_library(source, options, progress=progress, fix=fix)
-    if settings.optimized_model_filepath:
-        _write_optimized(source, found.path, settings, options)
+    if place:
+        _write_optimized(source, found.path, place, settings, options)
     return found
 
 
-def _write_optimized(source: Any, library: str, settings: SessionOptions, options: Options) -> None:
+def _write_optimized(
+    source: Any, library: str, place: str, settings: SessionOptions, options: Options
+) -> None:
     from pathlib import Path
 
-    path = Path(settings.optimized_model_filepath)
-    if path.suffix == ".so":
-        path.write_bytes(Path(library).read_bytes())
-        return
-    from .offline import write_model
+    from .offline import with_sizes
+    from .written import write
 
-    write_model(source, path, {**options.dims, **settings._sizes}, options.shapes)
+    if Path(place).suffix == ".so":
+        content = Path(library).read_bytes()
+    else:
+        model = with_sizes(source, {**options.dims, **settings._sizes}, options.shapes)
+        content = model.SerializeToString()
+    write(place, content)

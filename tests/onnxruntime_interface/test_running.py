@@ -164,6 +164,48 @@ def test_the_model_is_written_where_it_is_asked_for(ort, path, tmp_path):
     np.testing.assert_array_equal(again.run(["z"], {"x": X})[0], Z)
 
 
+@pytest.mark.parametrize("name", ["out.onnx", "out.so"])
+def test_a_model_that_cannot_be_written_is_told_before_anything_is_compiled(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("ONNXC_CACHE", str(tmp_path / "cache"))
+    options = ours.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "nowhere" / name)
+    with pytest.raises(ours.capi._pybind_state.InvalidArgument) as caught:
+        ours.InferenceSession(small_model(), options)
+    text = str(caught.value)
+    assert isinstance(caught.value, onnxc.CompileError) and text.count("ONNXRuntimeError") == 1
+    assert f"{name}: its folder" in text and "does not exist" in text and not (tmp_path / "cache").exists()
+
+
+def test_a_model_that_cannot_be_written_whole_leaves_the_old_one(path, tmp_path, monkeypatch):
+    place, options = tmp_path / "out.onnx", ours.SessionOptions()
+    place.write_text("old")
+    options.optimized_model_filepath = str(place)
+
+    def full(file, content):
+        raise OSError(28, "No space left on device", str(file))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(
+        ours.capi._pybind_state.InvalidArgument, match=r"out\.onnx: .*No space left on device"
+    ):
+        ours.InferenceSession(path, options)
+    assert place.read_text() == "old" and list(tmp_path.iterdir()) == [place]
+
+
+def test_what_else_cannot_be_written_is_refused_in_one_sentence(path, tmp_path):
+    options, place = ours.SessionOptions(), tmp_path / "nowhere" / "file"
+    options.enable_profiling, options.profile_file_prefix = True, str(place)
+    for write in (
+        ours.InferenceSession(path, options).end_profiling,
+        lambda: ours.AdapterFormat().export_adapter(place),
+        lambda: ours.ModelCompiler(ours.SessionOptions(), path).compile_to_file(str(place)),
+    ):
+        with pytest.raises(
+            ours.capi._pybind_state.InvalidArgument, match=r"file.*: its folder .* does not exist"
+        ):
+            write()
+
+
 def test_a_profile_is_a_list_of_events(ort, path, tmp_path):
     options = ort.SessionOptions()
     options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "p")
