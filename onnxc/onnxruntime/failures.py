@@ -94,7 +94,9 @@ def translated(error: OnnxcError, source: object = None, kind: type[Exception] |
     source: the path of the model that was to be opened, if any."""
     if isinstance(error, tuple(_CODES)):
         return error
-    return _as(_both(kind or _kind(error, source), type(error)), error)
+    found: Any = kind or _kind(error, source)
+    own: Any = type(error)
+    return _as(_both(found, own), error)
 
 
 def missing_inputs(error: RunError, missing: list[str], fed: list[str]) -> RunError:

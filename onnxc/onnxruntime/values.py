@@ -173,7 +173,7 @@ class NativeValue:
 
     @staticmethod
     def from_dlpack(data: Any) -> NativeValue:
-        source = _Lender(data)
+        source: Any = _Lender(data)
         array = np.from_dlpack(source)
         if not array.flags.c_contiguous:
             raise RuntimeError("what follows DLPack is no contiguous tensor, as OrtValues are")
