@@ -6,6 +6,7 @@ that was opened before imports this file and the loader, and little else."""
 
 from __future__ import annotations
 
+import _imp
 import marshal
 import os
 import sys
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from .loader import Model
 
 ATTEMPTS = 3  # at opening a library that others may remove
+HASH_BYTES = 8  # with which an entry begins
 USED_AGAIN = 3600  # seconds after which a use of a library is written down anew
 
 
@@ -101,8 +103,8 @@ def read(kind: str, key: str, told: Callable[[str], str], folder: str = "") -> F
     as it was, the weights that may lie beside it too, and of every file `told` says what it said then."""
     for place in places():
         try:
-            entry = _read(f"{place}/{_name(kind, key)}")
-            known, around, library, (size, second), description, files = marshal.loads(entry)
+            entry = contents(f"{place}/{_name(kind, key)}")
+            known, around, library, (size, second), description, files = entry
             path = os.path.join(place, library)
             status = os.stat(path)
             same = (known, around, size) == (key, surroundings(), status.st_size)
@@ -115,12 +117,30 @@ def read(kind: str, key: str, told: Callable[[str], str], folder: str = "") -> F
                 continue
             _use(kind, key, found, status, touched)
             return found
-        except (OSError, ValueError, EOFError, TypeError):  # gone, or cut off
+        except (OSError, ValueError):  # gone, or damaged
             continue
     return None
 
 
-def _read(path: str) -> bytes:
+def contents(entry: str | os.PathLike[str]) -> Any:
+    """What was written as an entry; ValueError where it is another or damaged. Its hash comes first: what
+    `marshal` makes of damaged bytes may be anything."""
+    data = _read(entry)
+    written = data[HASH_BYTES:]
+    if data[:HASH_BYTES] != _hash(written):
+        raise ValueError("the entry is damaged")
+    try:
+        return marshal.loads(written)
+    except (EOFError, TypeError) as error:  # of a Python to come
+        raise ValueError(str(error)) from None
+
+
+def _hash(data: bytes) -> bytes:
+    """The one by which Python tells whether a .pyc file is of a source: it is there without an import."""
+    return _imp.source_hash(0, data)
+
+
+def _read(path: str | os.PathLike[str]) -> bytes:
     """A file, or the first 8 KB of one that the system makes up, in fewer steps than `open` takes."""
     number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -143,7 +163,8 @@ def write(kind: str, key: str, found: Found) -> None:
         try:
             told = status.st_size, int(status.st_mtime)  # archives of folders keep whole seconds
             content: Any = (key, surroundings(), library, told, found.description, found.files)
-            temporary.write_bytes(marshal.dumps(content))
+            written = marshal.dumps(content)
+            temporary.write_bytes(_hash(written) + written)
             os.replace(temporary, place)
             return
         except OSError:

@@ -3,7 +3,6 @@ all are larger than `$ONNXC_CACHE_LIMIT` (bytes, or `500M`, `20G`; 10G unless to
 
 from __future__ import annotations
 
-import marshal
 import os
 import time
 from contextlib import suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from ..errors import LoadError
 from ..record import Record
+from .finding import contents
 
 DEFAULT_LIMIT = "10G"
 STALE = 24 * 3600  # seconds after which a temporary file is nobody's
@@ -48,8 +48,8 @@ def kept(folder: Path) -> list[Kept]:
     """The libraries in a folder, those used last first."""
     models: dict[str, list[str]] = {}
     for entry in folder.glob("path-*"):
-        with suppress(OSError, ValueError, EOFError, TypeError):
-            _, _, library, _, _, files = marshal.loads(entry.read_bytes())
+        with suppress(OSError, ValueError):
+            _, _, library, _, _, files = contents(entry)
             models.setdefault(library, []).append(files[0][0])
     found = []
     for path in folder.glob("*.so"):
@@ -94,8 +94,8 @@ def _sweep(folder: Path) -> None:
     for entry in [*folder.glob("path-*"), *folder.glob("content-*")]:
         with suppress(OSError):
             try:
-                library = marshal.loads(entry.read_bytes())[2]
-            except (ValueError, EOFError, TypeError, IndexError):
+                library = contents(entry)[2]
+            except ValueError:
                 library = ""
             if not library or not (folder / library).is_file():
                 entry.unlink(missing_ok=True)

@@ -109,6 +109,24 @@ def test_a_damaged_entry_is_as_good_as_none(path, folder, damage):
     assert cached_library(path) == first
 
 
+def test_an_entry_of_which_a_byte_is_another_is_mended_by_the_next_opening(path, folder, monkeypatch):
+    """What `marshal` makes of such bytes may be another description, or none and out of memory."""
+    first = cached_library(path)
+    (entry,) = folder.glob("path-*")
+    whole = entry.read_bytes()
+    for at, byte in ((whole.index(b"dtype"), b"A"), (len(whole) // 2, b"\xff"), (len(whole) - 9, b"(")):
+        for damaged in (*folder.glob("path-*"), *folder.glob("content-*")):
+            data = damaged.read_bytes()
+            damaged.write_bytes(data[:at] + byte + data[at + 1 :])
+        housekeeping.kept(folder)
+        with onnxc.InferenceSession(path) as session:
+            assert session.run(None, {"x": X})[0].tolist() == [0, 2]
+        assert entry.read_bytes() == whole and cached_library(path) == first
+    entry.write_bytes(whole[:-1])
+    housekeeping.prune(folder, 1 << 30)
+    assert not entry.exists() and first.exists()
+
+
 def test_a_library_that_was_written_over_in_another_second_is_made_anew(path):
     first = cached_library(path)
     whole = first.read_bytes()
