@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -105,3 +106,23 @@ def affine(affine_path):
 def divide(divide_path):
     with loader.load(divide_path, threads=1) as model:
         yield model
+
+
+@pytest.fixture
+def threads_left(monkeypatch):
+    """Call it with how many threads more the system starts; it returns the list of those."""
+    begin = threading.Thread.start
+
+    def limit(count):
+        begun = []
+
+        def start(thread):
+            if len(begun) == count:
+                raise RuntimeError("can't start new thread")
+            begun.append(thread)
+            begin(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start)
+        return begun
+
+    return limit

@@ -12,6 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -51,7 +52,7 @@ class CodeGeneration:
     ends what is under way.
 
     jobs: how many at a time (None: one a processor); 0 stays in this process, which an abort of LLVM then
-    ends. level: LLVM's, of functions."""
+    ends, and so it is where the system starts no threads. level: LLVM's, of functions."""
 
     def __init__(self, directory: Path, jobs: int | None = None, level: int = CODE):
         self.directory, self.level = directory, level
@@ -104,7 +105,7 @@ class CodeGeneration:
         self.objects.append(output)
         if object_cache.fetch(texts, machine, output):
             return
-        if self.jobs == 0:
+        if not self._is_served():
             try:
                 output.write_bytes(in_process.compile_texts(texts, *machine))
             except RuntimeError as error:
@@ -112,10 +113,16 @@ class CodeGeneration:
             object_cache.keep(texts, machine, output)
             return
         self._modules.put((-sum(map(len, texts)), next(self._number), (output, texts, *machine)))
+
+    def _is_served(self) -> bool:
+        """Whether threads take what waits: one more than before where there may be. Where the system starts
+        no more, those that there are go on, and without any this process does it."""
         if len(self._threads) < self.jobs:
-            with requests_later():  # what has not begun cannot be waited for
-                self._threads.append(threading.Thread(target=self._serve, daemon=True))
-                self._threads[-1].start()
+            with requests_later(), suppress(RuntimeError):  # what has not begun cannot be waited for
+                thread = threading.Thread(target=self._serve, daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        return bool(self._threads)
 
     def _serve(self) -> None:
         """What a thread does: gives one module after the other to a worker of its own."""

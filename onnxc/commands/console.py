@@ -6,6 +6,7 @@ bar.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
@@ -115,7 +116,8 @@ class Progress:
         self._shown = False
 
     def __enter__(self) -> Progress:
-        self._timer.start()
+        with contextlib.suppress(RuntimeError):  # where no thread can be started nothing is shown
+            self._timer.start()
         return self
 
     def __exit__(self, *exception: object) -> None:

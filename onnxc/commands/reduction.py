@@ -16,9 +16,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures import TimeoutError as Late
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ import numpy as np
 
 from ..codegen.library.files import replacing
 from ..diagnostics import ModelErrors
-from ..errors import LimitError, OnnxcError, Origin, RunError, one_line, shorten
+from ..errors import CompileError, LimitError, OnnxcError, Origin, RunError, one_line, shorten
 from ..options import Options
 from ..record import Record
 from . import console
@@ -323,7 +324,8 @@ def _begin(folder: str) -> None:
         starter.join()
         os._exit(1)
 
-    threading.Thread(target=end_with, args=(starter,), daemon=True).start()
+    with suppress(RuntimeError):  # where no thread can be started a killed starter leaves the process
+        threading.Thread(target=end_with, args=(starter,), daemon=True).start()
 
 
 def _attempted(attempt: Callable[[bytes, Any], Fault | None], content: bytes, trial: Any) -> Fault | None:
@@ -349,12 +351,8 @@ class Bench:
         self.folder.cleanup()
 
     def fault(self, piece: Any, trial: Any) -> Fault | None:
-        if self.pool is None:
-            context = multiprocessing.get_context("spawn")
-            self.pool = ProcessPoolExecutor(1, context, _begin, (self.folder.name,))
         try:
-            tried = self.pool.submit(_attempted, self.attempt, piece.SerializeToString(), trial)
-            return tried.result(self.seconds)
+            return self._tried(piece.SerializeToString(), trial).result(self.seconds)
         except BrokenProcessPool:
             self._end()
             return Fault("crashes")
@@ -362,11 +360,26 @@ class Bench:
             self._end()
             return Fault("hangs", (f"after {self.seconds:g} seconds",))
 
-    def _end(self) -> None:
+    def _tried(self, content: bytes, trial: Any) -> Future:
+        if self.pool is None:
+            context = multiprocessing.get_context("spawn")
+            self.pool = ProcessPoolExecutor(1, context, _begin, (self.folder.name,))
+        try:
+            return self.pool.submit(_attempted, self.attempt, content, trial)
+        except BrokenProcessPool:
+            raise
+        except RuntimeError:  # as `threading` has it
+            self._end(begun=False)
+            raise CompileError(
+                "pieces cannot be tried: no thread can be started", remedy="allow more threads"
+            ) from None
+
+    def _end(self, begun: bool = True) -> None:
+        """begun: whether there is a thread of the pool's to wait for."""
         pool, self.pool = self.pool, None
         if pool is not None:
             for process in list(pool._processes.values()):
                 process.terminate()
                 process.join(GRACE)
                 process.kill()
-            pool.shutdown(wait=True)
+            pool.shutdown(wait=begun)

@@ -53,9 +53,9 @@ def in_threads(run: Callable[[], object], count: int) -> Callable[[float], tuple
         begin = threading.Barrier(count + 1)
 
         def work(k: int) -> None:
-            begin.wait()
-            until = time.perf_counter() + seconds
             try:
+                begin.wait()
+                until = time.perf_counter() + seconds
                 while done[k] == 0 or time.perf_counter() < until:
                     run()
                     done[k] += 1
@@ -63,8 +63,14 @@ def in_threads(run: Callable[[], object], count: int) -> Callable[[float], tuple
                 errors.append(error)
 
         threads = [threading.Thread(target=work, args=(k,), daemon=True) for k in range(count)]
-        for thread in threads:
-            thread.start()
+        try:
+            for thread in threads:
+                thread.start()
+        except RuntimeError:
+            begin.abort()  # who waits there ends
+            raise RunError(
+                f"{count} threads cannot be started", remedy="give fewer --streams, or allow more threads"
+            ) from None
         begin.wait()
         began = time.perf_counter()
         for thread in threads:

@@ -48,7 +48,8 @@ def _start(request: BinaryIO) -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    threading.Thread(target=process.wait, daemon=True).start()  # so that nothing is left of it
+    with suppress(RuntimeError):  # where no thread can be started the next process reaps it
+        threading.Thread(target=process.wait, daemon=True).start()  # so that nothing is left of it
 
 
 def lock_of(fast: Path) -> Path:

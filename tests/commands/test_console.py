@@ -25,6 +25,13 @@ def test_progress_is_silent_when_it_is_quick(capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_progress_is_silent_where_no_thread_can_be_started(capsys, threads_left):
+    threads_left(0)
+    with console.Progress("compile a") as progress:
+        progress("import")
+    assert capsys.readouterr().err == ""
+
+
 class Terminal(io.StringIO):
     """Text that a terminal would show."""
 

@@ -9,6 +9,7 @@ from support.few_nodes import model, node
 from onnxc.commands import reduction
 from onnxc.commands.cli import main
 from onnxc.commands.reduction import Bench, Fault, Pieces, load_model, minimal
+from onnxc.errors import CompileError
 
 
 @pytest.mark.parametrize("guilty", [{3}, {0, 9}, {2, 5, 6}, set(range(10))])
@@ -116,6 +117,12 @@ def test_a_process_that_ends_or_hangs_is_a_fault_and_the_next_piece_is_tried_in_
         assert bench.fault(Statement("import os; os.kill(os.getpid(), 11)"), {}) == Fault("crashes")
         assert bench.fault(Statement("import time; time.sleep(60)"), {}).kind == "hangs"
         assert bench.fault(Statement("pass"), {}) is None
+
+
+def test_a_piece_that_cannot_be_tried_for_want_of_threads_is_no_fault(threads_left):
+    threads_left(0)
+    with Bench(seconds=5, attempt=exec) as bench, pytest.raises(CompileError, match="no thread can be star"):
+        bench.fault(Statement("pass"), {})
 
 
 def test_faults_are_the_same_but_for_names_and_numbers():

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from onnxc.commands.throughput import ROUNDS, Streams, in_threads, measure_streams
+from onnxc.errors import RunError
 
 
 def test_as_many_threads_run_at_a_time_as_there_are_streams():
@@ -44,3 +45,11 @@ def test_an_error_of_a_thread_is_the_engines():
 
     with pytest.raises(ValueError, match="no such input"):
         in_threads(run, 2)(0.1)
+
+
+def test_streams_of_which_one_cannot_be_started_are_an_error_and_none_stays(threads_left):
+    begun = threads_left(1)
+    with pytest.raises(RunError, match="2 threads cannot be started; give fewer --streams"):
+        in_threads(lambda: None, 2)(0.01)
+    begun[0].join(60)
+    assert not begun[0].is_alive()

@@ -5,6 +5,7 @@ import io
 import os
 import pickle
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -111,3 +112,9 @@ def test_one_that_failed_is_not(path, started):
     answer(io.BytesIO(pickle.dumps((source, wrong, fix, fast))))
     assert "unknown precision 'half'" in background.lock_of(fast).read_text()
     assert cached_library(path, FAST) == fast and len(started) == 1
+
+
+def test_a_process_is_started_where_no_thread_can_wait_for_it(monkeypatch, threads_left):
+    threads_left(0)
+    monkeypatch.setattr(background.subprocess, "Popen", lambda *_, **__: SimpleNamespace(wait=None))
+    background._start(io.BytesIO())

@@ -50,3 +50,16 @@ def test_an_interruption_while_a_thread_begins_is_one_behind_it(tmp_path, monkey
         assert not any(thread.is_alive() for thread in generation._threads)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("started", [0, 1])
+def test_code_is_generated_by_as_many_threads_as_can_be_started(tmp_path, monkeypatch, threads_left, started):
+    monkeypatch.setattr(objects, "GROUP", 1)
+    monkeypatch.setattr(objects.object_cache, "fetch", lambda *_: False)
+    begun = threads_left(started)
+    with objects.CodeGeneration(tmp_path, 4) as generation:
+        for name in ("first", "second", "third"):
+            generation.add(name, SUMS, WIDE.triple, WIDE.processor)
+        made = generation.finish()
+    assert [path.name for path in made] == ["first.o", "second.o", "third.o"]
+    assert len({path.read_bytes() for path in made}) == 1 and generation._threads == begun
