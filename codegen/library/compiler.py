@@ -167,13 +167,15 @@ def requests_later() -> Iterator[None]:
 
 
 def start(command: Sequence[str], result: Path, directory: Path) -> Process:
-    """Starts a command that makes `result`; it runs in `directory` and in a process group of its own."""
+    """Starts a command that makes `result`; it runs in `directory`, which has its temporary files, and in a
+    process group of its own."""
     started = None
     try:
         with requests_later():  # one in the midst of this would leave a process that nobody knows
             popen = subprocess.Popen(
                 command,
                 cwd=directory,
+                env={**os.environ, "TMPDIR": os.fspath(directory)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -22,6 +22,7 @@ from ..loading.finding import is_library
 from ..loading.loader import load
 from ..options import Options
 from . import console
+from .ending import ending_clean
 from .written import check_written
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ OK, FAULT = 0, 1
 def check_command(options: argparse.Namespace) -> int:
     from .checking import check_model
 
-    nodes, problems = check_model(options.model, Options.of(vars(options)))
+    with ending_clean():
+        nodes, problems = check_model(options.model, Options.of(vars(options)))
     if options.json:
         console.print_json(
             {
@@ -63,7 +65,8 @@ def inspect_command(options: argparse.Namespace) -> int:
     if is_library(options.file):
         figures = inspect_library(options.file, options.dims, options.shapes)
     else:
-        figures = inspect_model(options.file, Options.of(vars(options)))
+        with ending_clean():
+            figures = inspect_model(options.file, Options.of(vars(options)))
     if options.json:
         console.print_json(vars(figures))
     else:
@@ -445,7 +448,8 @@ def calibrate_command(options: argparse.Namespace) -> int:
 def demo_command(options: argparse.Namespace) -> int:
     from ..demo import run_demo
 
-    return run_demo(options.keep, options.json)
+    with ending_clean():  # its runs are short
+        return run_demo(options.keep, options.json)
 
 
 # Models and inputs -------------------------------------------------------------------------------
@@ -468,9 +472,9 @@ def compile_options(options: argparse.Namespace) -> Options:
 
 @contextlib.contextmanager
 def compiling(path: Path) -> Iterator[console.Progress]:
-    """The progress of a compilation, whose errors name the model."""
+    """The progress of a compilation, whose errors name the model, and which is ended clean."""
     try:
-        with console.Progress(f"compile {shorten(path.name)}") as progress:
+        with ending_clean(), console.Progress(f"compile {shorten(path.name)}") as progress:
             yield progress
     except (ModelError, UnsupportedError, LimitError) as error:
         raise error.at(Origin(os.fspath(path))) from None

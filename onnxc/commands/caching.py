@@ -12,6 +12,7 @@ from ..loading.cached import cached_library
 from ..loading.housekeeping import Kept, clear, kept, limit, prune
 from ..options import Options
 from . import console
+from .ending import ending_clean
 
 OK = 0
 
@@ -83,7 +84,7 @@ def _warm(options: argparse.Namespace) -> int:
     """Has the libraries of models in the cache, as a session opens them."""
     found = []
     for model in options.models:
-        with console.Progress(f"compile {shorten(Path(model).name)}") as progress:
+        with ending_clean(), console.Progress(f"compile {shorten(Path(model).name)}") as progress:
             library = cached_library(model, Options.of(vars(options)), progress=progress)
         found.append({"model": str(model), "library": str(library)})
         if not options.json:

@@ -21,6 +21,7 @@ from ..options import LONG, OPTIMIZE, PRECISIONS
 from ..target import TARGETS, find_target, find_targets
 from ..version import __version__
 from . import console, streams
+from .ending import Ended
 
 #: Where commands are that are not among `actions.py`'s; each is imported when it is given.
 FILES = {
@@ -57,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return PIPE_CLOSED
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Ended as asked:
+        asked.end()
+        raise
     except Exception as error:
         return report(error, getattr(options, "json", False))
 

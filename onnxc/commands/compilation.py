@@ -4,19 +4,17 @@ made of."""
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import math
 import os
 import re
-import signal
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CompileError, shorten
 from ..options import Options
 from . import console
+from .ending import ending_clean
 from .written import check_written, file_of
 
 if TYPE_CHECKING:
@@ -24,36 +22,7 @@ if TYPE_CHECKING:
 
     from ..tuning import Finding, Tuning
 
-ENDING = (signal.SIGTERM, signal.SIGHUP)
 SURPRISES = 10  # of tuning that are printed; --json tells all
-
-
-class _Ended(BaseException):
-    """The process was asked to end."""
-
-
-@contextlib.contextmanager
-def ending_clean() -> Iterator[None]:
-    """Lets a request to end take away what is unfinished, as an interruption does, before it ends the
-    process. Commands that run models in it leave it to the system: a run does not look for requests."""
-    asked: list[int] = []
-
-    def end(number: int, frame: object) -> None:
-        asked.append(number)
-        raise _Ended
-
-    main = threading.current_thread() is threading.main_thread()
-    taken = [number for number in ENDING if main and signal.getsignal(number) is signal.SIG_DFL]
-    for number in taken:
-        signal.signal(number, end)
-    try:
-        yield
-    except _Ended:
-        signal.signal(asked[0], signal.SIG_DFL)
-        signal.raise_signal(asked[0])
-    finally:
-        for number in taken:
-            signal.signal(number, signal.SIG_DFL)
 
 
 def compile_command(options: argparse.Namespace) -> int:

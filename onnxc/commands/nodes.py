@@ -21,6 +21,7 @@ from ..options import DEFAULTS, Options
 from ..records import dataclass
 from . import comparison
 from .comparison import Difference, Feeds, compare
+from .ending import ending_clean
 
 #: Types of few bits: where a value falls on the other side between two of theirs, what follows differs more.
 ROUNDED = ("int8", "uint8", "int16", "uint16", "float16")
@@ -65,7 +66,8 @@ def compare_nodes(
         cut = with_values_given(proto, given, outputs)
         with tempfile.TemporaryDirectory(prefix="onnxc-verify-") as folder:
             library = Path(folder) / "model.so"
-            compile_model(cut, library, options, progress=progress)
+            with ending_clean():
+                compile_model(cut, library, options, progress=progress)
             model = load(library)
             taken = {port.name for port in model.inputs}
             found = model.run(None, {k: v for k, v in (dict(feeds) | given).items() if k in taken})

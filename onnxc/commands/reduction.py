@@ -34,7 +34,7 @@ from ..record import Record
 from . import console
 from .actions import OK, compile_options, default_reference
 from .comparison import compare, reference
-from .compilation import ending_clean
+from .ending import Ended, ending_clean
 from .written import check_written
 
 PROTOBUF_LIMIT = 1 << 31  # bytes of a message
@@ -330,8 +330,12 @@ def _begin(folder: str) -> None:
 
 def _attempted(attempt: Callable[[bytes, Any], Fault | None], content: bytes, trial: Any) -> Fault | None:
     """What the attempt finds. Who asks the process to end has what it began taken away."""
-    with ending_clean():
-        return attempt(content, trial)
+    try:
+        with ending_clean():
+            return attempt(content, trial)
+    except Ended as asked:
+        asked.end()
+        raise
 
 
 class Bench:

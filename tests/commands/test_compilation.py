@@ -45,40 +45,41 @@ def test_an_interruption_of_a_text_that_is_executed_is_a_status_too(models):
     assert ended.returncode == 130 and not (models / "twice.so").exists()
 
 
-@pytest.mark.parametrize("command", ["compile", "reduce --against reference"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compile twice.onnx -o here/twice.so",
+        "compile - -o here/twice.so",
+        "reduce twice.onnx -o here/twice.onnx --against reference",
+        "run twice.onnx",
+        "cache warm twice.onnx",
+        "demo",
+    ],
+)
 @pytest.mark.parametrize("request_", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_who_is_asked_to_end_leaves_neither_files_nor_children(models, command, request_):
     compiler, here, temporary = models / "cc", models / "here", models / "temporary"
-    here.mkdir()
-    temporary.mkdir()
-    compiler.write_text(f'#!/bin/sh\necho $$ > "{models}/pid"\nexec sleep 300\n')
+    cache = models / "cache"
+    for folder in (here, temporary, cache):
+        folder.mkdir(mode=0o700)
+    compiler.write_text(f'#!/bin/sh\n: > "$TMPDIR/cc1.s"\necho $$ > "{models}/pid"\nexec sleep 300\n')
     compiler.chmod(0o755)
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-P",
-            "-m",
-            "onnxc",
-            *command.split(),
-            models / "twice.onnx",
-            "-o",
-            here / "twice.so",
-        ],
-        env={
-            **os.environ,
-            "CC": str(compiler),
-            "TMPDIR": str(temporary),
-            "ONNXC_CACHE": str(models / "cache"),
-        },
-        stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: signal.signal(request_, signal.SIG_DFL),  # who runs in the background ignores some
-    )
+    variables = {"CC": str(compiler), "TMPDIR": str(temporary), "ONNXC_CACHE": str(cache)}
+    with (models / "twice.onnx").open("rb") as model:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "onnxc", *command.split()],
+            cwd=models,
+            env={**os.environ, **variables},
+            stdin=model,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=lambda: signal.signal(request_, signal.SIG_DFL),  # the background ignores some
+        )
     while not (models / "pid").exists() or not (models / "pid").read_text():
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(request_)
     assert process.wait(60) == (130 if request_ == signal.SIGINT else -request_)
-    assert not list(here.iterdir()) and not list(temporary.iterdir())
+    assert not list(here.iterdir()) and not list(temporary.iterdir()) and not list(cache.glob(".*"))
     assert not Path("/proc", (models / "pid").read_text().strip()).exists()
 
 
