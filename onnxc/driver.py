@@ -482,7 +482,8 @@ def _build(
         made = outputs.at(temporaries)
         stages("write weights")
         weights_path = made.weights or work / "weights.o"
-        weights = write_weights(plans, weights_path, made.weights is not None, imported.model.forget)
+        with files.naming(weights_path):
+            weights = write_weights(plans, weights_path, made.weights is not None, imported.model.forget)
         report.weights_bytes = weights.nbytes
         stages("generate code")
         modules = []
@@ -568,5 +569,11 @@ class _Dump:
 
     def __call__(self, name: str, graph: Graph) -> None:
         if self.directory is not None:
-            (self.directory / f"{self.count:02}_{name}.txt").write_text(str(graph), encoding="utf-8")
+            path = self.directory / f"{self.count:02}_{name}.txt"
+            try:
+                path.write_text(str(graph), encoding="utf-8")
+            except OSError as error:
+                raise CompileError(
+                    f"cannot be written: {error.strerror}", origin=Origin(os.fspath(path))
+                ) from error
             self.count += 1

@@ -267,7 +267,7 @@ def _read(arguments: Sequence[str], names: Sequence[str]) -> Iterator[dict[str, 
         name, path = _split(argument, names)
         if name is not None:
             _require_known(name, names)
-        yield {name: _load_array(path)} if name is not None else _load_archive(argument)
+        yield {name: load_array(path)} if name is not None else _load_archive(argument)
 
 
 def _split(argument: str, names: Sequence[str]) -> tuple[str | None, str]:
@@ -280,7 +280,8 @@ def _split(argument: str, names: Sequence[str]) -> tuple[str | None, str]:
     return argument[:cut], argument[cut + 1 :]
 
 
-def _load_array(path: str) -> np.ndarray:
+def load_array(path: str) -> np.ndarray:
+    """The array of an .npy file; RunError for what is none."""
     loaded = _load(path)
     if not isinstance(loaded, np.ndarray):
         raise RunError(f"{path}: is an archive of arrays; give it without a name before it")
@@ -305,6 +306,10 @@ def _load(path: str) -> Any:  # an array, or an archive of arrays
         raise RunError(f"{path}: is not a regular file")
     try:
         return np.load(path, allow_pickle=False)
+    except MemoryError as error:
+        raise RunError(
+            f"{path}: there is no memory for the array that its header tells of: {error}"
+        ) from None
     except Exception as error:  # see above
         raise RunError(f"{path}: is no .npy or .npz file: {error}") from None
 

@@ -5,6 +5,12 @@
  * The slot of a result holds a reference to it. Tensors that enter a sequence are copied once, from
  * then on only references move. */
 
+static int32_t onnxc_fail_position(onnxc_context *context, int64_t given, int64_t length) {
+    return onnxc_report(context, ONNXC_INDEX_OUT_OF_RANGE,
+                        "%.300s: index %lld is out of range: the sequence has %lld items",
+                        onnxc_node_name(context, context->node), (long long)given, (long long)length);
+}
+
 /* Where a position tensor points to in a list, counted from the end if negative; `length` itself is
  * allowed when `past` is set. False, the error recorded, when it is outside. */
 static bool onnxc_position(onnxc_context *context, const onnxc_value *tensor, int64_t length, bool past,
@@ -12,7 +18,7 @@ static bool onnxc_position(onnxc_context *context, const onnxc_value *tensor, in
     int64_t given = onnxc_to_integer(tensor->dtype, tensor->data);
     *position = given < 0 ? given + length : given;
     if (*position >= 0 && *position < length + past) return true;
-    onnxc_raise(context, ONNXC_INDEX_OUT_OF_RANGE, given);
+    onnxc_fail_position(context, given, length);
     return false;
 }
 
@@ -112,7 +118,7 @@ ONNXC_OPERATOR(sequence_erase)(onnxc_context *context, const onnxc_value *in, in
     if (in_count > 1 && in[1].kind != ONNXC_NONE) {
         if (!onnxc_position(context, &in[1], length, false, &position)) return context->status;
     } else if (length == 0) {
-        return onnxc_raise(context, ONNXC_INDEX_OUT_OF_RANGE, -1);
+        return onnxc_fail_position(context, -1, length);
     }
     onnxc_object *list = onnxc_copy_list(in->object);
     if (list != NULL) {
@@ -228,7 +234,8 @@ ONNXC_OPERATOR(concat_from_sequence)(onnxc_context *context, const onnxc_value *
     const onnxc_value *items = onnxc_list_items(in->object);
     int64_t count = onnxc_list_length(in->object), axis = attributes[1], dims[ONNXC_MAX_RANK + 1];
     bool new_axis = attributes[2] != 0;
-    if (count == 0 || items->kind != ONNXC_TENSOR) return onnxc_raise(context, ONNXC_INVALID_VALUE, count);
+    if (count == 0) return onnxc_fail_position(context, 0, count);
+    if (items->kind != ONNXC_TENSOR) return onnxc_raise(context, ONNXC_WRONG_KIND, items->kind);
     int32_t rank = items->rank + new_axis, dtype = items->dtype;
     if (axis < 0) axis += rank;
     if (axis < 0 || axis >= rank || rank > ONNXC_MAX_RANK)

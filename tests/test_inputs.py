@@ -178,11 +178,15 @@ def test_an_input_name_may_have_an_equals_sign(tmp_path, array):
         ("x={folder}/a=b.npz", "archive"),
         ("{folder}/a.npy", "NAME="),
         ("{folder}/cut.npz", "no .npy or .npz file"),
+        ("x={folder}/large.npy", "large.npy: there is no memory for the array that its header tells of"),
     ],
 )
 def test_what_is_no_input_is_refused(tmp_path, array, argument, words):
     (tmp_path / "text.npy").write_text("hello")
     (tmp_path / "cut.npz").write_bytes((tmp_path / "a=b.npz").read_bytes()[:-50])
+    with (tmp_path / "large.npy").open("wb") as file:
+        told = {"descr": "<f4", "fortran_order": False, "shape": (1 << 60,)}
+        np.lib.format.write_array_header_1_0(file, told)
     np.save(tmp_path / "objects.npy", np.array([{}], object), allow_pickle=True)
     with pytest.raises(RunError, match=words):
         read_inputs([argument.format(folder=tmp_path)], PAIR)

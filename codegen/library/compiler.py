@@ -118,6 +118,7 @@ class Process:
     process: subprocess.Popen
     command: Sequence[str]
     result: Path
+    directory: Path
 
     def wait(self, timeout: float = TIMEOUT) -> Path:
         """The file that was to be made; CompileError when the compiler fails or takes too long."""
@@ -136,8 +137,14 @@ class Process:
         how = f"was ended by signal {-code}" if code < 0 else f"failed with status {code}"
         tail = " | ".join(said[-TAIL_BYTES:].decode(errors="replace").strip().splitlines())
         full = os.strerror(errno.ENOSPC)
-        cause = OSError(errno.ENOSPC, full) if full in tail else None
-        raise CompileError(f"'{name}' {how}: {tail or 'it printed nothing'}") from cause
+        if full in tail:
+            place = min(
+                (self.result.parent, self.directory), key=lambda folder: shutil.disk_usage(folder).free
+            )
+            raise CompileError(f"{full} in the folder {place}: '{name}' {how}: {tail}") from OSError(
+                errno.ENOSPC, full
+            )
+        raise CompileError(f"'{name}' {how}: {tail or 'it printed nothing'}")
 
     def stop(self) -> None:
         """Ends the compiler and the processes that it started."""
@@ -181,7 +188,7 @@ def start(command: Sequence[str], result: Path, directory: Path) -> Process:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-            started = Process(popen, command, result)
+            started = Process(popen, command, result, directory)
         return started
     except OSError as error:
         raise CompileError(f"'{command[0]}' cannot be run: {error.strerror}") from None

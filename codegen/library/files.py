@@ -79,10 +79,20 @@ def replacing(*paths: Path) -> Iterator[list[Path]]:
             temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Has the system's errors that name no file, as of a full disk, name this one, which is written."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or os.fspath(path)
+        raise
+
+
 def _blamed(error: OSError, temporaries: Sequence[Path], paths: Sequence[Path]) -> str:
-    """The output that an error is about, as the caller calls it; the first where nothing tells."""
-    names = map(os.fspath, temporaries)
-    return os.fspath(next((path for name, path in zip(names, paths) if name == error.filename), paths[0]))
+    """The file that an error is about, an output as the caller calls it; the first where nothing tells."""
+    outputs = dict(zip(map(os.fspath, temporaries), map(os.fspath, paths)))
+    return outputs.get(error.filename, error.filename or os.fspath(paths[0]))
 
 
 def _flush(path: Path) -> None:

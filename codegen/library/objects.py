@@ -24,6 +24,7 @@ from ..text.emitter import ENTRY
 from . import object_cache, workers
 from . import worker as in_process
 from .compiler import requests_later
+from .files import naming
 from .runtime import PREFIX
 from .worker import CODE, LEAN
 
@@ -107,9 +108,11 @@ class CodeGeneration:
             return
         if not self._is_served():
             try:
-                output.write_bytes(in_process.compile_texts(texts, *machine))
+                made = in_process.compile_texts(texts, *machine)
             except RuntimeError as error:
                 raise CompileError(f"code generation failed: {error}") from None
+            with naming(output):
+                output.write_bytes(made)
             object_cache.keep(texts, machine, output)
             return
         self._modules.put((-sum(map(len, texts)), next(self._number), (output, texts, *machine)))
@@ -140,7 +143,9 @@ class CodeGeneration:
                 not self._failures and not self._stopped and (module := self._modules.get()[-1]) is not None
             ):
                 output, texts, *machine = module
-                output.write_bytes(worker.compile(texts, *machine))
+                made = worker.compile(texts, *machine)
+                with naming(output):
+                    output.write_bytes(made)
                 object_cache.keep(texts, machine, output)
         except BaseException as error:
             self._failures.append(error)

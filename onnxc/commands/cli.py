@@ -647,12 +647,12 @@ def _value(text: str) -> tuple[object, ...]:
     """Name and value, and the file that has it, if any."""
     name, found, value = text.partition("=")
     if found and name and value.endswith(".npy"):
-        import numpy as np
+        from ..inputs import load_array
 
         try:
-            return name, np.load(value, allow_pickle=False), value
-        except (OSError, ValueError) as error:
-            raise argparse.ArgumentTypeError(f"'{value}' cannot be read: {error}") from None
+            return name, load_array(value), value
+        except OnnxcError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
     import json
 
     try:

@@ -139,6 +139,14 @@ def test_a_pinned_model_has_a_typed_wrapper_and_a_known_workspace(command, tmp_p
     assert "a_run(" in (tmp_path / "a.h").read_text()
 
 
+def test_the_text_of_a_pass_that_cannot_be_written_names_its_file(command, tmp_path):
+    (tmp_path / "ir").mkdir()
+    full = tmp_path / "ir" / "00_import.txt"
+    full.symlink_to("/dev/full")
+    status, _, (error,) = command("compile", DIGITS, "-o", tmp_path / "a.so", "--dump-ir", tmp_path / "ir")
+    assert (status, error) == (3, f"onnxc: error: {full}: cannot be written: No space left on device")
+
+
 @pytest.mark.slow
 def test_compile_to_one_object(command, tmp_path):
     assert command("compile", DIGITS, "-o", tmp_path / "a.o")[0] == 0
@@ -459,6 +467,19 @@ def test_verify_of_a_library_needs_the_model_it_came_from(command, tmp_path):
     status, _, err = command("verify", library, "--model", DIGITS, "--per-node")
     assert status == 1
     assert "a library has no values of nodes" in err[0]
+
+
+@pytest.mark.parametrize("name", ["verify", "bench"])
+def test_the_model_of_another_library_is_refused_before_it_runs(command, library, tmp_path, name):
+    other = tmp_path / "other.onnx"
+    other.write_bytes(saved(relu()))
+    status, _, errors = command(name, library, "--model", other, "--against", "onnxruntime")
+    (own,) = onnxc.load(library).inputs
+    assert (status, len(errors)) == (1, 1)
+    assert errors[0].startswith(
+        f"onnxc: error: {other}: the library has the input '{own.name}' and the model"
+    )
+    assert errors[0].endswith("give the model that the library came from")
 
 
 def other_results(change):

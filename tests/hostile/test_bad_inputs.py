@@ -437,6 +437,11 @@ CASES = {
             ({"s": [f(3), i(4)], "at": np.int64(1)}, WRONG_DTYPE, "input 's': expected float32, got int64"),
         ],
     ),
+    "an empty sequence of tensors that are joined": (
+        "g (seq(float[N]) s) => (float[M] y) { y = ConcatFromSequence <axis = 0> (s) }",
+        {"s": [f(3), f(4)]},
+        [({"s": []}, INDEX, r"y \(ConcatFromSequence\): index 0 is out of range: the sequence has 0 items")],
+    ),
     "tensors where lists should be": (
         """g (optional(seq(float[N])) s) => (int64 n) {
             v = OptionalGetElement (s) n = SequenceLength (v) }""",

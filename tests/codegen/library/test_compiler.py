@@ -131,6 +131,19 @@ def test_a_linker_that_finds_the_disk_full_is_told_by_the_systems_error(monkeypa
     with pytest.raises(CompileError) as caught:
         parts.link(tmp_path / "model.so")
     assert isinstance(caught.value.__cause__, OSError) and caught.value.__cause__.errno == errno.ENOSPC
+    assert "No space left on device in the folder " in str(caught.value)
+
+
+def test_of_two_folders_the_one_with_less_room_is_the_full_one(monkeypatch, tmp_path):
+    left = {tmp_path / "out": 1 << 12, tmp_path / "work": 1 << 30}
+    monkeypatch.setattr(
+        compiler.shutil, "disk_usage", lambda folder: types.SimpleNamespace(free=left[folder])
+    )
+    full = script(tmp_path / "full", f"echo '{os.strerror(errno.ENOSPC)}'; exit 1")
+    process = compiler.start([full], tmp_path / "out" / "model.so", tmp_path)
+    process.directory = tmp_path / "work"
+    with pytest.raises(CompileError, match=f"in the folder {tmp_path}/out: 'full' failed"):
+        process.wait()
 
 
 @pytest.mark.slow

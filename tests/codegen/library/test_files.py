@@ -39,6 +39,18 @@ def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     assert (os.listdir(tmp_path), path.read_text()) == (["file"], "new")
 
 
+def test_an_error_names_the_file_that_was_written_when_it_came(tmp_path):
+    paths = [tmp_path / "model.h", tmp_path / "model.so"]
+    for other in (None, tmp_path / "work.o"):
+        with (
+            pytest.raises(CompileError) as caught,
+            files.replacing(*paths) as temporaries,
+            files.naming(other or temporaries[1]),
+        ):
+            raise OSError(28, "No space left on device")
+        assert str(caught.value) == f"{other or paths[1]}: cannot be written: No space left on device"
+
+
 def test_places_that_cannot_be_written_are_refused(tmp_path):
     with pytest.raises(CompileError, match="does not exist"):
         files.check_output(tmp_path / "missing" / "model.so")

@@ -63,3 +63,14 @@ def test_code_is_generated_by_as_many_threads_as_can_be_started(tmp_path, monkey
         made = generation.finish()
     assert [path.name for path in made] == ["first.o", "second.o", "third.o"]
     assert len({path.read_bytes() for path in made}) == 1 and generation._threads == begun
+
+
+@pytest.mark.parametrize("jobs", [0, 1])
+def test_an_object_for_which_the_disk_has_no_room_is_named(tmp_path, monkeypatch, jobs):
+    monkeypatch.setattr(objects, "GROUP", 1)
+    monkeypatch.setattr(objects.object_cache, "fetch", lambda *_: False)
+    (tmp_path / "entry.o").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space") as caught, objects.CodeGeneration(tmp_path, jobs) as made:
+        made.add("entry", SUMS, WIDE.triple, WIDE.processor)
+        made.finish()
+    assert caught.value.filename == str(tmp_path / "entry.o")
