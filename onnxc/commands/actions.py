@@ -183,13 +183,14 @@ def _summary_row(entry: dict) -> list[str]:
 
 
 def verify_command(options: argparse.Namespace) -> int:
-    from .comparison import compare, reference
+    from .comparison import compare, reference, require_origin
     from .nodes import compare_nodes
 
     against = options.against or default_reference()
     model = load(library_of(options.file, options))
     source = _model_of_others(options)
-    _require_origin(model, source, options)
+    if is_library(options.file):
+        require_origin(model, source)
     if options.per_node and is_library(options.file):
         raise RunError("a library has no values of nodes to compare", remedy="give the model for --per-node")
     inputs = inputs_of(model, options)
@@ -267,13 +268,14 @@ def default_reference() -> str:
 
 
 def bench_command(options: argparse.Namespace) -> int:
+    from .comparison import require_origin
     from .measure import Engine, load_timed, measure
 
     model_file = _model_of_others(options) if options.against else Path(options.model or options.file)
     library = library_of(options.file, options)
     model, load_seconds = load_timed(library, options.threads)
-    if options.against:
-        _require_origin(model, model_file, options)
+    if options.against and is_library(options.file):
+        require_origin(model, model_file)
     inputs = inputs_of(model, options)
     if options.streams is not None:
         from .throughput import measured_streams, print_streams
@@ -348,28 +350,6 @@ def _model_of_others(options: argparse.Namespace) -> Path:
             "others cannot run a compiled library", remedy="give the model that it came from: --model"
         )
     return Path(options.model or options.file)
-
-
-def _require_origin(model: Model, source: Path, options: argparse.Namespace) -> None:
-    """Raises RunError where a library was given and the model that others run is another one: its inputs or
-    outputs have other names."""
-    if not is_library(options.file):
-        return
-    from ..frontend.model_file import open_model
-    from .reduction import ports_of
-
-    proto = open_model(source).proto
-    ours = ({port.name for port in ports} for ports in (model.inputs, model.outputs))
-    theirs = ({value.name for value in values} for values in (proto.graph.input, proto.graph.output))
-    needed = {port.name for port in ports_of(proto) if not port.optional}
-    for what, own, others in zip(("input", "output"), ours, theirs):
-        missing = (others & needed if what == "input" else others) - own
-        for has, lacks, names in (("library", "model", own - others), ("model", "library", missing)):
-            for name in sorted(names)[:1]:
-                raise RunError(
-                    f"the {has} has the {what} '{shorten(name)}' and the {lacks} has not",
-                    remedy="give the model that the library came from",
-                ).at(Origin(os.fspath(source)))
 
 
 def _rivals(options: argparse.Namespace, model: Path, inputs: Inputs) -> tuple[list[Engine], dict[str, str]]:

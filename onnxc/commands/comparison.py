@@ -10,15 +10,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
-from ..errors import CompileError, one_line
+from ..errors import CompileError, Origin, RunError, one_line, shorten
 from ..ir import dtypes
 from ..records import dataclass
 from ..target import find_target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..loading.loader import Model
 
 Feeds = Mapping[str, Any]
 Run = Callable[[Feeds], list]
@@ -28,6 +33,43 @@ _BITS = {2: np.uint16, 4: np.uint32, 8: np.uint64}
 #: rtol unless told otherwise, by the output's type. atol is then the distance from 1 to the next number,
 #: since functions that end in 0..1, as sigmoid, are computed to about that.
 TOLERANCES = {"float64": 1e-3, "float32": 1e-3, "float16": 1e-2, "bfloat16": 3e-2}
+
+
+def require_origin(model: Model, source: Path) -> None:
+    """Raises RunError where a library's model is another one than that at `source`, which others run: inputs
+    or outputs have other names."""
+    from ..frontend.model_file import open_model
+
+    proto = open_model(source).proto
+    ours = ({port.name for port in ports} for ports in (model.inputs, model.outputs))
+    theirs = ({value.name for value in values} for values in (proto.graph.input, proto.graph.output))
+    needed = {port.name for port in ports_of(proto) if not port.optional}
+    for what, own, others in zip(("input", "output"), ours, theirs):
+        missing = (others & needed if what == "input" else others) - own
+        for has, lacks, names in (("library", "model", own - others), ("model", "library", missing)):
+            for name in sorted(names)[:1]:
+                raise RunError(
+                    f"the {has} has the {what} '{shorten(name)}' and the {lacks} has not",
+                    remedy="give the model that the library came from",
+                ).at(Origin(os.fspath(source)))
+
+
+def ports_of(proto: Any) -> list[Any]:
+    """The inputs that a run has to give, as a compiled model would tell them."""
+    from ..frontend.tensors import DTYPE_NAMES
+    from ..loading.c_values import Port
+
+    given = {tensor.name for tensor in proto.graph.initializer}
+    found = []
+    for value in proto.graph.input:
+        if value.name in given:
+            continue
+        tensor = value.type.tensor_type
+        sizes = [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim]
+        shape = tuple(sizes) if tensor.HasField("shape") else None
+        kind = (value.type.WhichOneof("value") or "tensor_type").removesuffix("_type")
+        found.append(Port(value.name, shape, DTYPE_NAMES.get(tensor.elem_type), kind, kind == "optional"))
+    return found
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from ..options import Options
 from ..record import Record
 from . import console
 from .actions import OK, compile_options, default_reference
-from .comparison import compare, reference
+from .comparison import compare, ports_of, reference
 from .ending import Ended, ending_clean
 from .written import check_written
 
@@ -155,24 +155,6 @@ def values_of(proto: Any, options: argparse.Namespace) -> dict[str, Any]:
     except OnnxcError as error:
         print(f"onnxc: {error}; pieces are compiled and run, not compared", file=sys.stderr)
         return dict(feeds)
-
-
-def ports_of(proto: Any) -> list[Any]:
-    """The inputs that a run has to give, as a compiled model would tell them."""
-    from ..frontend.tensors import DTYPE_NAMES
-    from ..loading.c_values import Port
-
-    given = {tensor.name for tensor in proto.graph.initializer}
-    found = []
-    for value in proto.graph.input:
-        if value.name in given:
-            continue
-        tensor = value.type.tensor_type
-        sizes = [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim]
-        shape = tuple(sizes) if tensor.HasField("shape") else None
-        kind = (value.type.WhichOneof("value") or "tensor_type").removesuffix("_type")
-        found.append(Port(value.name, shape, DTYPE_NAMES.get(tensor.elem_type), kind, kind == "optional"))
-    return found
 
 
 # Pieces ------------------------------------------------------------------------------------------
