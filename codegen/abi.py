@@ -42,6 +42,7 @@ API = {
             "hold",
             "move",
             "scratch",
+            "keep_texts",
         )
     )
 }

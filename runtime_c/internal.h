@@ -77,6 +77,9 @@ typedef struct onnxc_api {
     void (*move)(onnxc_context *context, int32_t to, int32_t from);
     /* Makes each thread's scratch at least `bytes` long, where that depends on data. */
     int32_t (*scratch)(onnxc_context *context, int64_t bytes);
+    /* Copies the characters of a tensor of strings, of `bytes` bytes, to memory that slot `slot` holds beside
+     * what it held, and lets the strings be there. For what outlives a round of a loop. */
+    int32_t (*keep_texts)(onnxc_context *context, int32_t slot, void *tensor, int64_t bytes);
 } onnxc_api;
 
 /* Memory or an object that a run keeps under a number. */

@@ -46,6 +46,20 @@ static void onnxc_move(onnxc_context *context, int32_t to, int32_t from) {
     source->object = NULL;
 }
 
+static int32_t onnxc_keep_texts(onnxc_context *context, int32_t slot, void *tensor, int64_t bytes) {
+    onnxc_string *strings = tensor;
+    int64_t count = bytes / (int64_t)sizeof *strings, needed;
+    if (count == 0) return ONNXC_OK;
+    if (!onnxc_text_bytes(strings, count, &needed))
+        return onnxc_fail(context, context->node, ONNXC_SIZE_OVERFLOW, count);
+    onnxc_object **list = &context->slots[slot].object;
+    if (*list == NULL) *list = onnxc_new_list(ONNXC_SEQUENCE, ONNXC_UINT8, 1);
+    char *text = *list != NULL ? onnxc_list_text(*list, needed) : NULL;
+    if (text == NULL) return onnxc_fail(context, context->node, ONNXC_OUT_OF_MEMORY, needed);
+    onnxc_move_text(strings, count, text);
+    return ONNXC_OK;
+}
+
 static int32_t onnxc_scratch(onnxc_context *context, int64_t bytes) {
     int64_t stride, total;
     if (bytes <= context->scratch_stride) return ONNXC_OK;
@@ -231,5 +245,5 @@ static int32_t onnxc_call(onnxc_context *context, int32_t op, const onnxc_value 
 static const onnxc_api onnxc_functions = {
     onnxc_parallel, onnxc_fail, onnxc_buffer, onnxc_output, onnxc_output_value, onnxc_call,
     onnxc_cancelled, onnxc_fail_expected, onnxc_fail_input, onnxc_hold, onnxc_move,
-    onnxc_scratch,
+    onnxc_scratch, onnxc_keep_texts,
 };

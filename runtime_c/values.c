@@ -11,7 +11,7 @@ struct onnxc_object {
     atomic_int references;
     onnxc_value value;
     char *text;     /* what the elements of a string tensor point to */
-    int64_t room;   /* items that fit; of sequences */
+    int64_t room;   /* items that fit, of sequences; bytes that are free, of a block of texts */
     onnxc_object *owner; /* whose memory this is in, kept by a reference; or null */
     bool whole;     /* a sequence or map in which nothing is lent */
     int64_t dims[]; /* what value.dims points to */
@@ -77,16 +77,16 @@ static onnxc_object *onnxc_new_tensor(int32_t dtype, int32_t rank, const int64_t
     return memory == NULL ? NULL : onnxc_tensor_in(memory, NULL, dtype, rank, dims);
 }
 
-/* Gives `count` strings bytes of their own, in one block and with a NUL behind each; false when there is no
- * memory. */
-static bool onnxc_own_text(onnxc_string *strings, int64_t count, char **block) {
-    int64_t total = 0;
-    *block = NULL;
+/* The bytes of `count` strings with a NUL behind each; false when they overflow. */
+static bool onnxc_text_bytes(const onnxc_string *strings, int64_t count, int64_t *bytes) {
+    *bytes = 0;
     for (int64_t i = 0; i < count; i++)
-        if (strings[i].length < 0 || !onnxc_add(total, strings[i].length + 1, &total)) return false;
-    char *text = onnxc_allocate(total);
-    if (text == NULL) return false;
-    *block = text;
+        if (strings[i].length < 0 || !onnxc_add(*bytes, strings[i].length + 1, bytes)) return false;
+    return true;
+}
+
+/* Copies the bytes of strings to `text`, with a NUL behind each, and lets the strings be there. */
+static void onnxc_move_text(onnxc_string *strings, int64_t count, char *text) {
     for (int64_t i = 0; i < count; i++) {
         size_t length = (size_t)strings[i].length;
         if (length > 0) memcpy(text, strings[i].data, length);
@@ -94,6 +94,17 @@ static bool onnxc_own_text(onnxc_string *strings, int64_t count, char **block) {
         text[length] = 0;
         text += length + 1;
     }
+}
+
+/* Gives `count` strings bytes of their own, in one block; false when there is no memory. */
+static bool onnxc_own_text(onnxc_string *strings, int64_t count, char **block) {
+    int64_t bytes;
+    *block = NULL;
+    if (!onnxc_text_bytes(strings, count, &bytes)) return false;
+    char *text = onnxc_allocate(bytes);
+    if (text == NULL) return false;
+    *block = text;
+    onnxc_move_text(strings, count, text);
     return true;
 }
 
@@ -158,6 +169,26 @@ static bool onnxc_list_insert(onnxc_object *list, int64_t position, onnxc_value 
     list->value.bytes += sizeof(onnxc_value);
     if (list->value.dtype == 0) list->value.dtype = item.dtype;
     return true;
+}
+
+/* Memory for texts in the last block of a list of such, or in a new one that is twice as large; null when there is
+ * none. Blocks stay where they are, and go when the list does. */
+static char *onnxc_list_text(onnxc_object *list, int64_t bytes) {
+    int64_t count = onnxc_list_length(list);
+    onnxc_object *block = count > 0 ? onnxc_list_items(list)[count - 1].object : NULL;
+    if (block == NULL || block->room < bytes) {
+        int64_t last = block != NULL ? (int64_t)block->value.bytes : 0, room = last > bytes / 2 ? 2 * last : bytes;
+        block = onnxc_new_tensor(ONNXC_UINT8, 1, &room);
+        if (block == NULL) block = onnxc_new_tensor(ONNXC_UINT8, 1, &bytes);
+        if (block == NULL || !onnxc_list_insert(list, count, block->value)) {
+            onnxc_drop(block);
+            return NULL;
+        }
+        block->room = (int64_t)block->value.bytes;
+    }
+    char *text = (char *)block->value.data + ((int64_t)block->value.bytes - block->room);
+    block->room -= bytes;
+    return text;
 }
 
 /* The same items, lent ones stay lent; null when there is no memory. */

@@ -1,7 +1,8 @@
 """Branches and loops of the model as branches and loops of `run`.
 
 A region's code stands where its node does. The result of a branch is a pointer that the branch taken sets;
-what a loop carries has memory of its own, into which each iteration's values are copied when it ends.
+what a loop carries has memory of its own, into which each iteration's values are copied when it ends. So have
+the characters of strings, which the nodes that made them free in the next iteration.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ...ir import dims
 from ...ir.dims import Dim
 from ...ir.graph import Node, TensorType, Value
 from .. import abi
-from ..lowering.plan_memory import Location
+from ..lowering.plan_memory import Location, Texts, is_text
 from .run_memory import RunMemory
 
 
@@ -82,7 +83,7 @@ class Regions(RunMemory, ABC):
 
     def _loop(self, node: Node) -> None:
         f, op, body = self.f, node.op, node.op.body
-        fresh = self._fresh(node)
+        fresh, texts = self._fresh(node), self.plan.texts.get(node)
         iteration, condition, *carried = body.inputs[: 2 + op.carried]
         trips = f.load("i64", self.address(node.inputs[0]))
         varying = self._varying(node)
@@ -93,7 +94,7 @@ class Regions(RunMemory, ABC):
         counter = f.hoisted("alloca i64", "ptr")
         f.store("i64", "0", counter, 8)
         f.store("i8", f.load("i8", self.address(node.inputs[1])), self.address(condition))
-        self._open_scans(node, scans)
+        self._open_scans(scans, texts)
         head, inside, after = (f.fresh_label("iterate"), f.fresh_label("body"), f.fresh_label("finished"))
         f.branch(head)
         f.label(head)
@@ -109,9 +110,9 @@ class Regions(RunMemory, ABC):
             self.leave_if_failed(f.call("i32", self.service("cancelled"), "ptr %ctx"))
             self.nodes(body.nodes)
             for inner, outer in scans:
-                self._append(node, inner, outer, now)
+                self._append(node, inner, outer, now, texts)
             again = f.load("i8", self.address(body.outputs[0]))
-            self._carry(body.outputs[1 : 1 + op.carried], carried, varying, self.plan.staging[node])
+            self._carry(body.outputs[1 : 1 + op.carried], carried, varying, self.plan.staging[node], texts)
             f.store("i8", again, self.address(condition))
             f.store("i64", f.binary("add", now, 1, "i64"), counter, 8)
         f.branch(head)
@@ -132,9 +133,10 @@ class Regions(RunMemory, ABC):
         carried: Sequence[Value],
         varying: set[str],
         staging: Sequence[Location | None],
+        texts: Texts | None = None,
     ) -> None:
         """Copies values into the memory of the carried ones, by way of `staging` where that would overwrite
-        what is still to be read; the sizes follow."""
+        what is still to be read; the sizes follow. texts: where the characters of strings are copied, too."""
         locations = self.plan.locations
         sources = [
             None if locations[value] == locations[into] else self._source(value, stage)
@@ -155,6 +157,22 @@ class Regions(RunMemory, ABC):
                 self.copy(self.make(into), *source)
             else:
                 self._copy_object(locations[into], source[0], hold=True)
+        changed = [into for value, into in zip(values, carried) if is_text(into) and value is not into]
+        if texts is None or not changed:
+            return
+        for into in changed:  # some of them may be characters of others
+            self._keep_texts(texts.following, self.address(into), self.size(into.tensor.nbytes))
+        self.f.statement(
+            f"call void {self.service('move')}(ptr %ctx, i32 {texts.carried}, i32 {texts.following})"
+        )
+
+    def _keep_texts(self, slot: int, strings: str, nbytes: str) -> None:
+        """Copies the characters of so many bytes of strings to where the context's slot keeps them."""
+        self.leave_if_failed(
+            self.f.call(
+                "i32", self.service("keep_texts"), "ptr %ctx", f"i32 {slot}", f"ptr {strings}", f"i64 {nbytes}"
+            )
+        )
 
     def _source(self, value: Value, stage: Location | None) -> tuple[str, str]:
         """(address, bytes) of a value, of its copy when there is a stage for it."""
@@ -171,9 +189,11 @@ class Regions(RunMemory, ABC):
             source = copied
         return source, nbytes
 
-    def _open_scans(self, node: Node, scans: Sequence[tuple[Value, Value]]) -> None:
+    def _open_scans(self, scans: Sequence[tuple[Value, Value]], texts: Texts | None) -> None:
         """Memory for collected values whose number and size are known, and zero for the sizes that
-        iterations will tell."""
+        iterations will tell. The characters that the loop collected when it ran before are freed."""
+        if texts is not None:
+            self.f.statement(f"call void {self.service('hold')}(ptr %ctx, i32 {texts.collected}, ptr null)")
         for _, outer in scans:
             if self.plan.locations[outer].kind != "heap":
                 self.make(outer)
@@ -181,7 +201,7 @@ class Regions(RunMemory, ABC):
                 if isinstance(size, Dim) and str(size) not in self.defined and size.terms[0][0]:
                     self.set_variable(str(size), "0")
 
-    def _append(self, node: Node, inner: Value, outer: Value, now: str) -> None:
+    def _append(self, node: Node, inner: Value, outer: Value, now: str, texts: Texts | None) -> None:
         """Stores an iteration's value as row `now` of the collected one."""
         f, location = self.f, self.plan.locations[outer]
         for found, size in zip(inner.shape, outer.shape[1:]):
@@ -200,7 +220,10 @@ class Regions(RunMemory, ABC):
             )
             self.leave_if(f.compare("eq", pointer, "null", "ptr"))
             f.store("ptr", pointer, self.slot("values", location.slot), 8)
-        self.copy(f.offset(self.address(outer), f.mul(now, row)), self.address(inner), row)
+        end = f.offset(self.address(outer), f.mul(now, row))
+        self.copy(end, self.address(inner), row)
+        if texts is not None and is_text(outer):
+            self._keep_texts(texts.collected, end, row)
 
     def _finish_loop(
         self, node: Node, carried: Sequence[Value], varying: set[str], fresh: set[str], now: str

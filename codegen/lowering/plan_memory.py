@@ -53,6 +53,16 @@ class Buffer:
     offset: int | None = None
 
 
+@dataclass(frozen=True)
+class Texts:
+    """The context's slots that keep the characters of a Loop's strings: of what it has collected, of what it
+    carries, and of what it carries next while that is copied."""
+
+    collected: int
+    carried: int
+    following: int
+
+
 @dataclass
 class MemoryPlan:
     """The locations of all values and of the kernels' temporaries."""
@@ -61,6 +71,7 @@ class MemoryPlan:
     temporaries: dict[Node, list[Location]] = field(default_factory=dict)
     # of a Loop, for each carried value
     staging: dict[Node, list[Location | None]] = field(default_factory=dict)
+    texts: dict[Node, Texts] = field(default_factory=dict)  # of a Loop whose body makes text
     buffers: list[Buffer] = field(default_factory=list)
     # operands in the form their kernel wants
     packed: dict[tuple[Node, int], Location] = field(default_factory=dict)
@@ -86,6 +97,11 @@ def known_at_entry(graph: Graph) -> set[str]:
         for d in v.shape
         for s in dims.symbols(d)
     }
+
+
+def is_text(value: Value) -> bool:
+    """Whether it is a tensor of strings."""
+    return isinstance(value.type, TensorType) and value.dtype == "string"
 
 
 def states_of(graph: Graph) -> dict[Value, int]:
@@ -332,6 +348,8 @@ class _Planner:
                         self._new(value)
                     self._locate(body)
                     self.plan.staging[node] = self._staging(node)
+                    if any(_makes_text(n) for n in walk(body)):
+                        self.plan.texts[node] = Texts(self._held(), self._held(), self._held())
             for value in node.outputs:
                 self._of(value)
             if node in self.codes:
@@ -386,8 +404,7 @@ class _Planner:
     def _memory(self, type_: Type, first: int, last: int) -> Location:
         if isinstance(type_, TensorType):
             return self._buffer(type_.nbytes, first, last)
-        self.plan.heaps += 1
-        return Location("object", self.plan.heaps - 1, 0, self._buffer(VALUE_BYTES, first, last).index)
+        return Location("object", self._held(), 0, self._buffer(VALUE_BYTES, first, last).index)
 
     def _buffer(self, nbytes: Dimension, first: int, last: int) -> Location:
         if self._planned(nbytes):
@@ -396,8 +413,12 @@ class _Planner:
         return self._heap()
 
     def _heap(self) -> Location:
+        return Location("heap", self._held(), 0, self._slot())
+
+    def _held(self) -> int:
+        """A slot of the context, for memory or an object."""
         self.plan.heaps += 1
-        return Location("heap", self.plan.heaps - 1, 0, self._slot())
+        return self.plan.heaps - 1
 
     def _slot(self) -> int:
         self.plan.slots += 1
@@ -413,6 +434,12 @@ def _packed(node: Node, index: int) -> Constant | None:
     if node.inputs[index].constant is None or node.choice is None or index not in node.choice.packed:
         return None
     return node.choice.kernel.pack(node, node.choice, index)
+
+
+def _makes_text(node: Node) -> bool:
+    """Whether a node's result may be strings whose characters go when it runs again: operators in C make
+    them, all others copy strings as they are."""
+    return isinstance(node.op, RuntimeCall) and any(map(is_text, node.outputs))
 
 
 def _bound(node: Node) -> set[str]:
