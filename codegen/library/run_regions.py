@@ -170,7 +170,12 @@ class Regions(RunMemory, ABC):
         """Copies the characters of so many bytes of strings to where the context's slot keeps them."""
         self.leave_if_failed(
             self.f.call(
-                "i32", self.service("keep_texts"), "ptr %ctx", f"i32 {slot}", f"ptr {strings}", f"i64 {nbytes}"
+                "i32",
+                self.service("keep_texts"),
+                "ptr %ctx",
+                f"i32 {slot}",
+                f"ptr {strings}",
+                f"i64 {nbytes}",
             )
         )
 

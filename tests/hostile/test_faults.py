@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support import faults
 from support.handmade_models import sanitizing_compiler
+
+import onnxc
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +27,32 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("name", faults.MODELS)
 def test_every_refused_allocation_is_survived(folder, name):
     assert faults.refuse_each(folder, name) >= 2
+
+
+@pytest.mark.slow
+def test_text_that_loops_carry_takes_no_more_memory_in_more_rounds_and_runs(folder):
+    most, in_use = faults.counters(folder, "most", "in_use")
+    words = np.array(["a", "b"], object)
+    with onnxc.load(folder / "carried text.so") as model:
+        blocks = []
+        for rounds in (20, 20, 2000, 20):
+            most.value = before = in_use.value
+            last, other = model.run(None, {"x": words, "n": np.int64(rounds), "m": np.int64(3)})
+            assert last.tolist() == [f"{rounds - 1}{k}" for k in range(3)]
+            assert other.tolist() == [f"{rounds - 2}{k}" for k in range(3)]
+            del last, other
+            blocks.append((most.value - before, in_use.value))
+    assert len(set(blocks[1:])) == 1
+
+
+@pytest.mark.slow
+def test_text_that_loops_collect_is_in_few_blocks(folder):
+    most, in_use = faults.counters(folder, "most", "in_use")
+    with onnxc.load(folder / "collected text.so") as model:
+        before = in_use.value
+        _, rows = model.run(None, {"x": np.array(["a"], object), "n": np.int64(1000)})
+    assert rows[:, 0].tolist() == [f"a{k}" for k in range(1000)]
+    assert most.value < before + 60
 
 
 @pytest.mark.slow

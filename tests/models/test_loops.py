@@ -111,15 +111,86 @@ LOOPS = {
     ),
 }
 
+#: Text that the body makes, which its next round frees.
+TEXTS = {
+    "it is collected": (
+        """g (string[K] w, int64 n) => (string[A] numbers, string[B, K] joined, string[C] branched,
+            string[D, K, 2] pieces) {
+            go = Constant <value = bool {1}> ()
+            numbers, joined, branched, pieces = Loop (n, go) <body = b (int64 i, bool c)
+                => (bool d, string s, string[K] t, string u, string[K, 2] v) {
+                d = Identity (c) s = Cast <to = 8> (i) t = StringConcat (w, s)
+                two = Constant <value = int64 {2}> () few = Less (i, two)
+                u = If (few) <then_branch = p () => (string o) { o = StringConcat (s, s) },
+                    else_branch = q () => (string r) { r = Cast <to = 8> (two) }>
+                space = Constant <value = string {" x"}> () long = StringConcat (t, space)
+                v, count = StringSplit (long) }> }""",
+        [{"w": np.array(w, object), "n": np.array(n)} for w, n in ((["a", "é"], 40), (["b"], 3), ([], 2))],
+    ),
+    "it is carried, exchanged and appended": (
+        """g (string[K] w, int64 n) => (string one, string other, string[A] all, string[B] same) {
+            go = Constant <value = bool {1}> () axis = Constant <value = int64[1] {0}> ()
+            dash = Constant <value = string {"-"}> () dot = Constant <value = string {"."}> ()
+            one, other, all, same = Loop (n, go, dash, dot, w, w) <body = b
+                (int64 i, bool c, string p, string q, string[H] h, string[S] same_in)
+                => (bool d, string r, string t, string[J] k, string[S] same_out) {
+                d = Identity (c) s = Cast <to = 8> (i) t = StringConcat (p, s) r = Identity (q)
+                at = Unsqueeze (t, axis) k = Concat <axis = 0> (h, at) same_out = Identity (same_in) }> }""",
+        [{"w": np.array(w, object), "n": np.array(n)} for w, n in ((["a", "b"], 30), ([], 3), (["c"], 0))],
+    ),
+    "an inner loop's is carried and collected by an outer one": (
+        """g (int64 n) => (string[A] all, string[B, C] rows, string[D] last) {
+            go = Constant <value = bool {1}> () none = Constant <value = string[1] {"none"}> ()
+            all, last, rows = Loop (n, go, none, none) <body = b
+                (int64 i, bool c, string[H] h, string[L] before) =>
+                (bool d, string[J] k, string[M] words, string[V] row) {
+                d = Identity (c) s = Cast <to = 8> (i)
+                words = Loop (n, c) <body = e (int64 j, bool f) => (bool g, string w) {
+                    g = Identity (f) t = Cast <to = 8> (j) w = StringConcat (s, t) }>
+                k = Concat <axis = 0> (h, before, words) row = Identity (words) }> }""",
+        [{"n": np.array(n)} for n in (6, 1, 3)],
+    ),
+    "a scan's is collected": (
+        """g (string[N] w, int64[N] x) => (string[N] all, string[N] numbers) {
+            all, numbers = Scan <num_scan_inputs = 2, scan_output_directions = [1, 0],
+                body = b (string p, int64 q) => (string t, string s) {
+                    s = Cast <to = 8> (q) t = StringConcat (p, s) }> (w, x) }""",
+        [{"w": np.array(list("abcdefghijklm"[:n]), object), "x": np.arange(n)} for n in (3, 13, 1)],
+    ),
+    "what a sequence loses is collected": (
+        """g (seq(string[M]) words) => (seq(string[A]) left, string[B, C] taken) {
+            n = SequenceLength (words) go = Constant <value = bool {1}> ()
+            first = SequenceEmpty <dtype = 8> () zero = Constant <value = int64 {0}> ()
+            made = Loop (n, go, first) <body = b (int64 i, bool c, seq(string[P]) s)
+                => (bool d, seq(string[Q]) t) {
+                d = Identity (c) word = SequenceAt (words, i) twice = StringConcat (word, word)
+                t = SequenceInsert (s, twice) }>
+            left, taken = Loop (n, go, made) <body = e (int64 i_2, bool c_2, seq(string[R]) s_2)
+                => (bool d_2, seq(string[S]) t_2, string[U] o) {
+                d_2 = Identity (c_2) o = SequenceAt (s_2, zero) t_2 = SequenceErase (s_2, zero) }> }""",
+        [{"words": strings(*([c, c] for c in "abcdefgh"[:n]))} for n in (8, 1)],
+    ),
+}
+
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops_agree_with_the_reference(name, tmp_path):
     text, runs = LOOPS[name]
+    agree(text, runs, tmp_path, runtime="Scan" in text)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_outlives_the_round_that_makes_it(name, tmp_path):
+    agree(*TEXTS[name], tmp_path, runtime=True)
+
+
+def agree(text, runs, tmp_path, runtime):
+    """Runs the model and its reference: ONNX Runtime, or else onnx.reference."""
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]>\n{text}')
     compiled = onnxc.load(onnxc.compile(model, tmp_path / "model.so"), threads=2)
     reference = (
         onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-        if "Scan" in text
+        if runtime
         else onnx.reference.ReferenceEvaluator(model)
     )
     for feeds in runs:

@@ -49,8 +49,11 @@ def loop(d: Draw) -> None:
     ]
     inputs = [("i", TensorProto.INT64, []), ("c", TensorProto.BOOL, []), ("v", kind, shape)]
     outputs = [("c_out", TensorProto.BOOL, []), ("more", kind, shape), ("scanned", kind, shape)]
+    if d.version >= 11:  # whose models may cast to text
+        nodes.append(helper.make_node("Cast", ["i"], ["text"], to=TensorProto.STRING))
+        outputs.append(("text", TensorProto.STRING, []))
     d.attributes["body"] = _body(d, nodes, inputs, outputs)
-    d.outputs = 2
+    d.outputs = len(outputs) - 1
 
 
 def scan(d: Draw) -> None:

@@ -2,13 +2,15 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-atomic_long requests, in_use;
+atomic_long requests, in_use, most; /* most: that were in use at a time */
 long refused = -1; /* the number of the request that gets nothing; from 1 */
 
 void *counted_malloc(size_t bytes) {
     if (atomic_fetch_add(&requests, 1) + 1 == refused) return NULL;
     void *memory = malloc(bytes);
-    if (memory != NULL) atomic_fetch_add(&in_use, 1);
+    if (memory == NULL) return NULL;
+    long now = atomic_fetch_add(&in_use, 1) + 1, before = most;
+    while (before < now && !atomic_compare_exchange_weak(&most, &before, now)) {}
     return memory;
 }
 

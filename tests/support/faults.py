@@ -126,6 +126,32 @@ MODELS = {
             pool_strings = ["text 2"], min_gram_length = 1, max_gram_length = 1> (s) }""",
         [{"s": np.array([f"text {k % 7}" for k in range(n)], object)} for n in (2, 60, 3)],
     ),
+    "carried text": (  # by an outer loop what an inner one collected, and what that was before
+        """g (string[N] x, int64 n, int64 m) => (string[A] last, string[B] other) {
+        go = Constant <value = bool {1}> ()
+        last, other = Loop (n, go, x, x) <body = round (int64 i, bool c, string[P] p, string[Q] q)
+            => (bool c_out, string[R] r, string[S] s) {
+            c_out = Identity (c) number = Cast <to = 8> (i)
+            r = Loop (m, c) <body = inner (int64 j, bool d) => (bool d_out, string w) {
+                d_out = Identity (d) own = Cast <to = 8> (j) w = StringConcat (number, own) }>
+            s = Identity (p) }> }""",
+        [
+            {"x": np.array([f"text {k}" for k in range(n)], object), "n": np.int64(k), "m": np.int64(m)}
+            for n, k, m in ((2, 3, 2), (9, 1, 0), (3, 4, 5), (1, 0, 1))
+        ],
+    ),
+    "collected text": (
+        """g (string[N] x, int64 n) => (string[A] all, string[T, N] rows) {
+        go = Constant <value = bool {1}> () zero = Constant <value = int64[1] {0}> ()
+        all, rows = Loop (n, go, x) <body = round (int64 i, bool c, string[P] p)
+            => (bool c_out, string[Q] q, string[N] row) {
+            c_out = Identity (c) number = Cast <to = 8> (i) one = Unsqueeze (number, zero)
+            q = Concat <axis = 0> (p, one) row = StringConcat (x, one) }> }""",
+        [
+            {"x": np.array([f"text {k}" for k in range(n)], object), "n": np.int64(k)}
+            for n, k in ((2, 3), (0, 2), (3, 9), (1, 0))
+        ],
+    ),
     "optional": (
         """g (optional(float[N]) o) => (float[N] y, bool has) {
         has = OptionalHasElement (o) v = OptionalGetElement (o) y = Exp (v) }""",
@@ -154,12 +180,17 @@ def compile_models(folder: Path) -> None:
         onnxc.compile(parsed(text), folder / f"{name}.so")
 
 
+def counters(folder: Path, *names: str) -> list[ctypes.c_long]:
+    """Numbers that faults.c keeps."""
+    memory = ctypes.CDLL(os.fspath(folder / "faults.so"), ctypes.RTLD_GLOBAL)
+    return [ctypes.c_long.in_dll(memory, name) for name in names]
+
+
 def refuse_each(folder: Path, name: str) -> int:
     """Runs a model with its first allocation refused, then with its second, until none is: every call ends
     with its result or OUT_OF_MEMORY, the next gives its result, and nothing is left. The number of refusals
     that a call did not survive."""
-    memory = ctypes.CDLL(os.fspath(folder / "faults.so"), ctypes.RTLD_GLOBAL)
-    requests, in_use, refused = (ctypes.c_long.in_dll(memory, n) for n in ("requests", "in_use", "refused"))
+    requests, in_use, refused = counters(folder, "requests", "in_use", "refused")
     runs = MODELS[name][1]
     with load(folder / f"{name}.so", threads=2) as model:
         expected = [model.run(None, feeds) for feeds in runs]
