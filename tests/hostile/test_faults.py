@@ -33,7 +33,7 @@ def test_every_refused_allocation_is_survived(folder, name):
 def test_text_that_loops_carry_takes_no_more_memory_in_more_rounds_and_runs(folder):
     most, in_use = faults.counters(folder, "most", "in_use")
     words = np.array(["a", "b"], object)
-    with onnxc.load(folder / "carried text.so") as model:
+    with onnxc.load(folder / "carried_text.so") as model:
         blocks = []
         for rounds in (20, 20, 2000, 20):
             most.value = before = in_use.value
@@ -48,7 +48,7 @@ def test_text_that_loops_carry_takes_no_more_memory_in_more_rounds_and_runs(fold
 @pytest.mark.slow
 def test_text_that_loops_collect_is_in_few_blocks(folder):
     most, in_use = faults.counters(folder, "most", "in_use")
-    with onnxc.load(folder / "collected text.so") as model:
+    with onnxc.load(folder / "collected_text.so") as model:
         before = in_use.value
         _, rows = model.run(None, {"x": np.array(["a"], object), "n": np.int64(1000)})
     assert rows[:, 0].tolist() == [f"a{k}" for k in range(1000)]

@@ -138,6 +138,16 @@ TEXTS = {
                 at = Unsqueeze (t, axis) k = Concat <axis = 0> (h, at) same_out = Identity (same_in) }> }""",
         [{"w": np.array(w, object), "n": np.array(n)} for w, n in ((["a", "b"], 30), ([], 3), (["c"], 0))],
     ),
+    "it is written into what is carried": (
+        """g (string[4] w, int64 n) => (string[4] placed, string[4] chosen) {
+            go = Constant <value = bool {1}> () axis = Constant <value = int64[1] {0}> ()
+            ranks = Constant <value = int64[4] {0, 1, 2, 3}> ()
+            placed, chosen = Loop (n, go, w, w) <body = b (int64 i, bool c, string[4] p, string[4] q)
+                => (bool d, string[4] r, string[4] t) {
+                d = Identity (c) s = Cast <to = 8> (i) at = Unsqueeze (i, axis) new = Unsqueeze (s, axis)
+                r = ScatterElements (p, at, new) here = Equal (ranks, i) t = Where (here, s, q) }> }""",
+        [{"w": np.array(list("abcd"), object), "n": np.array(n)} for n in (4, 3, 0)],
+    ),
     "an inner loop's is carried and collected by an outer one": (
         """g (int64 n) => (string[A] all, string[B, C] rows, string[D] last) {
             go = Constant <value = bool {1}> () none = Constant <value = string[1] {"none"}> ()

@@ -126,7 +126,7 @@ MODELS = {
             pool_strings = ["text 2"], min_gram_length = 1, max_gram_length = 1> (s) }""",
         [{"s": np.array([f"text {k % 7}" for k in range(n)], object)} for n in (2, 60, 3)],
     ),
-    "carried text": (  # by an outer loop what an inner one collected, and what that was before
+    "carried_text": (  # by an outer loop what an inner one collected, and what that was before
         """g (string[N] x, int64 n, int64 m) => (string[A] last, string[B] other) {
         go = Constant <value = bool {1}> ()
         last, other = Loop (n, go, x, x) <body = round (int64 i, bool c, string[P] p, string[Q] q)
@@ -140,7 +140,7 @@ MODELS = {
             for n, k, m in ((2, 3, 2), (9, 1, 0), (3, 4, 5), (1, 0, 1))
         ],
     ),
-    "collected text": (
+    "collected_text": (
         """g (string[N] x, int64 n) => (string[A] all, string[T, N] rows) {
         go = Constant <value = bool {1}> () zero = Constant <value = int64[1] {0}> ()
         all, rows = Loop (n, go, x) <body = round (int64 i, bool c, string[P] p)
