@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ...ir import expr, ops
+from ...ir import dtypes, expr, ops
 from ...ir.expr import Expr
 from .common import along, floating, one_of, scalar, with_consumed_inputs
 from .rules import onnx_op
@@ -22,8 +22,7 @@ def LeakyRelu(b, X, *, alpha=0.01):
 
 @onnx_op(since=7)
 def PRelu(b, X, slope):
-    body = floating(lambda x, s: expr.where(x < 0, s * x, x))
-    result = b.map(X, slope, body)
+    result = b.map(X, slope, lambda x, s: expr.where(x < 0, s * x, x))
     if result.rank != X.rank:
         raise ops.TypeMismatch(f"the slope {slope.type} does not broadcast to {X.type}")
     return result
@@ -71,8 +70,15 @@ def ThresholdedRelu(b, X, *, alpha=1.0):
 
 @onnx_op(since=9)
 def Shrink(b, input, *, bias=0.0, lambd=0.5):
-    shrunk = floating(lambda x: expr.where(x < -lambd, x + bias, expr.where(x > lambd, x - bias, 0)))
-    return b.map(input, shrunk)
+    low = -lambd
+    if dtypes.is_integer(input.dtype) and math.isfinite(lambd):  # the same for integers, of their type
+        lambd = math.floor(lambd)
+        low = max(-lambd, dtypes.integer_range(input.dtype)[0])
+
+    def shrunk(x: Expr) -> Expr:
+        return expr.where(x < low, x + bias, expr.where(x > lambd, x - bias, 0))
+
+    return b.map(input, floating(shrunk, bias, low, lambd))
 
 
 @onnx_op(since=6)

@@ -45,15 +45,23 @@ def widened(b: Builder, x: Value) -> Value:
     return b.cast(x, wide(x.dtype))
 
 
-def floating(function: Callable[..., Expr]) -> Callable[..., Expr]:
-    """The function on integers too: computed in float64 and truncated."""
+def floating(function: Callable[..., Expr], *numbers: float) -> Callable[..., Expr]:
+    """The function on integers too: computed in float64 and truncated, unless it computes with `numbers` that
+    are all of the integers' type, which is then exact."""
 
     def computed(*args: Expr) -> Expr:
-        if not dtypes.is_integer(args[0].dtype):
+        dtype = args[0].dtype
+        if not dtypes.is_integer(dtype) or (numbers and all(_holds(dtype, n) for n in numbers)):
             return function(*args)
-        return function(*(a.cast("float64") for a in args)).cast(args[0].dtype)
+        return function(*(a.cast("float64") for a in args)).cast(dtype)
 
     return computed
+
+
+def _holds(dtype: str, number: float) -> bool:
+    """Whether a number is one of an integer type."""
+    low, high = dtypes.integer_range(dtype)
+    return low <= number <= high and number == int(number)
 
 
 # Values ------------------------------------------------------------------------------------------

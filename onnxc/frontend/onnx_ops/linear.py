@@ -79,13 +79,13 @@ def Gemm(b, A, B, C=None, *, alpha=1.0, beta=1.0, transA=0, transB=0):
         raise ops.TypeMismatch(f"{A.type} and {B.type} are no matrices")
     y = b.contract("km" if transA else "mk", "nk" if transB else "kn", "mn", A, B)
     if alpha != 1:
-        y = b.map(y, floating(lambda e: e * alpha))
+        y = b.map(y, floating(lambda e: e * alpha, alpha))
     if C is None or beta == 0:
         return y
     if C.rank > 2 or any(dims.equal(c, d) is False and c != 1 for c, d in zip(C.shape[::-1], y.shape[::-1])):
         raise ops.TypeMismatch(f"{C.type} does not broadcast to {y.type}")
     if beta != 1:
-        return b.map(y, C, floating(lambda e, c: e + c * beta))
+        return b.map(y, C, floating(lambda e, c: e + c * beta, beta))
     return b.map(y, C, lambda e, c: e + c)
 
 

@@ -353,6 +353,31 @@ def test_before_operator_set_7_slopes_lie_along_channels():
     np.testing.assert_array_equal(found, np.where(X < 0, X * slope[:, None, None], X))
 
 
+LARGE = 2**53 + 1  # no number of float64
+
+
+@pytest.mark.parametrize(
+    ("op", "opset", "inputs", "attributes", "expected"),
+    [
+        ("PRelu", 16, [np.array([LARGE, -LARGE]), np.array([3])], {}, [LARGE, -3 * LARGE]),
+        ("PRelu", 16, [np.array([2**64 - 1], np.uint64), np.array([3], np.uint64)], {}, [2**64 - 1]),
+        ("PRelu", 6, [np.array([[LARGE, -LARGE]]), np.array([3, 1])], {}, [[LARGE, -LARGE]]),
+        ("Gemm", 13, [np.array([[LARGE]]), np.array([[1]])], {"alpha": 3.0}, [[3 * LARGE]]),
+        ("Gemm", 13, [np.array([[2]]), np.array([[1]]), np.array(LARGE)], {"beta": -3.0}, [[2 - 3 * LARGE]]),
+        ("Gemm", 13, [np.array([[3]], np.int32), np.array([[5]], np.int32)], {"alpha": 0.5}, [[7]]),
+        ("Shrink", 9, [np.array([LARGE, -LARGE, 1, 2, -2])], {"bias": 3.0, "lambd": 1.5},
+         [LARGE - 3, 3 - LARGE, 0, -1, 1]),
+        ("Shrink", 9, [np.array([2**64 - 1, 1], np.uint64)], {"bias": 1.0, "lambd": 1.5}, [2**64 - 2, 0]),
+        ("Shrink", 9, [np.array([4, 5, 6], np.uint8)], {"bias": 1.0, "lambd": -5.0}, [5, 4, 5]),
+        ("Shrink", 9, [np.array([100, -9], np.int8)], {"bias": 0.5, "lambd": 200.0}, [0, 0]),
+    ],
+)  # fmt: skip
+def test_integers_keep_every_bit_but_for_what_fractions_make_of_them(op, opset, inputs, attributes, expected):
+    (found,) = evaluate(model(op, opset, inputs, attributes), inputs)
+    assert found.dtype == inputs[0].dtype
+    assert found.tolist() == expected
+
+
 def test_cast_of_operator_set_1_names_the_type():
     assert run("Cast", 1, [X], to="INT32")[0].dtype == np.int32
 
