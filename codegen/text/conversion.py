@@ -99,12 +99,25 @@ def cast(source: Vectors, dtype: str, x: str, within: bool = False) -> str:
         wide = source.of(kind)
         return x if kind == "bool" else wide.compare("ne", x, wide.constant(0))
     if dtypes.is_float(dtype):
-        if kind == "float64" and dtype in NARROW and dtype != "bfloat16":  # as ml_dtypes, through float32
-            return rounded(v, _to_odd(source, x))
-        return rounded(v, _to_float(source.of(kind), computed_in(dtype), x))
+        if dtype in NARROW:
+            return rounded(v, to_be_rounded(source, dtype, x))
+        return _to_float(source.of(kind), dtype, x)
     if dtypes.is_float(kind):
         return _saturated(source.of(kind), v, x, within)
     return wrapped(v, _resized(source, v, x))
+
+
+def to_be_rounded(source: Vectors, dtype: str, x: str) -> str:
+    """x, as source.dtype is computed, as a float32 that is the same number of the narrow type dtype, rounded
+    to it, as x."""
+    source = source.of(computed_in(source.dtype))
+    width = _width(source.dtype)
+    if dtypes.is_integer(source.dtype) and width >= 32 and dtype in _LARGE:
+        x = _odd_integer(source, x)
+        if width == 64:
+            x = _to_float(source, "float64", x)
+            source = source.of("float64")
+    return _to_odd(source, x) if source.dtype == "float64" else _to_float(source, "float32", x)
 
 
 def bounded(v: Vectors, x: str, source: str, high: float) -> str:
@@ -316,6 +329,22 @@ def _converted(source: Vectors, v: Vectors, x: str, within: bool) -> str:
     if overflow is not None:
         result = wide.select(overflow, wide.constant(high), result)
     return _resized(wide, v, result)
+
+
+#: Narrow types with numbers that are rounded where float32 does not hold every integer.
+_LARGE = ("bfloat16", "float8e8m0")
+
+
+def _odd_integer(v: Vectors, x: str) -> str:
+    """An integer of 32 or 64 bits as one that float32 or float64 holds, rounded to odd as by `_to_odd`: where
+    they do not hold it the last bits go, and the one above is set if those are not 0."""
+    held, last = {32: (1 << 24, (1 << 8) - 1), 64: (1 << 53, (1 << 11) - 1)}[_width(v.dtype)]
+    carry = v.add(v.bit_and(x, v.constant(last)), v.constant(last))
+    odd = v.bit_and(v.bit_or(x, carry), v.constant(~last))
+    small = v.compare("lt", x, v.constant(held))
+    if dtypes.is_signed(v.dtype):
+        small = v.both(small, v.compare("gt", x, v.constant(-held)))
+    return v.select(small, x, odd)
 
 
 def _to_odd(source: Vectors, x: str) -> str:

@@ -34,6 +34,7 @@ from .conversion import (
     quantised,
     rounded,
     stored,
+    to_be_rounded,
     to_computed,
     wrapped,
 )
@@ -240,7 +241,8 @@ class _Lowering:
                 (x,) = node.args
                 within = dtypes.is_integer(node.dtype) and _within(x, *dtypes.integer_range(node.dtype))
                 if node.dtype == "bfloat16":
-                    return self._rounded(node, cast(self.vectors(x.dtype), kind, args[0]), self.plain)
+                    single = to_be_rounded(self.vectors(x.dtype), node.dtype, args[0])
+                    return self._rounded(node, single, self.plain)
                 return cast(self.vectors(x.dtype), node.dtype, args[0], within)
             case "bitcast":
                 source, value = self.vectors(node.args[0].dtype), self.own(node.args[0])

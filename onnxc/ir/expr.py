@@ -308,7 +308,7 @@ def const(value: Scalar, dtype: str) -> Expr:
     """A constant of that type; it is rounded to it, and integers must fit."""
     if dtypes.is_float(dtype):
         with np.errstate(all="ignore"):
-            value = float(np.asarray(value, np.float64).astype(dtypes.numpy_dtype(dtype)))
+            value = float(saturating_cast(np.asarray(value, np.float64), dtypes.numpy_dtype(dtype)))
     elif dtype == "bool":
         value = bool(value)
     elif dtypes.is_integer(dtype):
@@ -446,7 +446,27 @@ def saturating_cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
         name = dtypes.from_numpy(array.dtype)
         if name in dtypes.SMALL_FLOATS or dtypes.bits(name) < 8:  # not all can be each other's in numpy
             array = array.astype(np.int8 if dtypes.is_integer(name) else np.float32)
+        elif array.dtype.itemsize >= 4 and dtypes.from_numpy(dtype) in _THROUGH_FLOAT32:
+            array = _to_be_rounded(array)
         return array.astype(dtype)
+
+
+#: What ml_dtypes makes of wider types by rounding them to float32 first.
+_THROUGH_FLOAT32 = ("bfloat16", *dtypes.SMALL_FLOATS)
+
+
+def _to_be_rounded(array: np.ndarray) -> np.ndarray:
+    """array as float32, so that rounding it once more gives what rounding once would: what is inexact gets an
+    odd last bit (round to odd)."""
+    if array.dtype.kind in "iu" and array.dtype.itemsize == 8:  # float64 has 53 bits
+        last = np.asarray((1 << 11) - 1, array.dtype)
+        odd = (array | ((array & last) + last)) & ~last
+        array = np.where(np.abs(array.astype(np.float64)) < 2.0**53, array, odd)
+    exact = array.astype(np.float64)
+    near = exact.astype(np.float32)
+    bits, back = near.view(np.uint32), near.astype(np.float64)
+    down = bits - (np.abs(back) > np.abs(exact))
+    return np.where((back == exact) | np.isnan(exact), bits, down | 1).astype(np.uint32).view(np.float32)
 
 
 # Walks -------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from support.rounding import beside_middles, nearest
 
 from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.expr import apply, cast, const, index, input_, size
@@ -394,6 +395,19 @@ def test_floats_saturate_to_integers(source, target):
     assert run(cast(input_(0, source), target), values).astype(object).tolist() == [0, high, low, 1, 0]
     if low < 0:
         assert int(run(cast(input_(0, source), target), array(-1.9, source))) == -1
+
+
+@pytest.mark.parametrize("source", ("float64", "int64", "uint64", "int32", "uint32"))
+@pytest.mark.parametrize("target", ("bfloat16", "float16", "float8e4m3fn", "float8e5m2", "float4e2m1"))
+def test_wide_numbers_are_rounded_to_narrow_ones_once(source, target):
+    values = beside_middles(source, target)
+    found = run(cast(input_(0, source), target), values).astype(np.float64)
+    assert np.array_equal(found, nearest(values, target), equal_nan=True)
+
+
+def test_a_constant_is_rounded_once():
+    above = 1 + 2.0**-8 + 2.0**-40  # the middle of 1 and the next bfloat16, and a little more
+    assert const(above, "bfloat16").value == const(above, "float64").cast("bfloat16").value == 1 + 2.0**-7
 
 
 def test_integers_wrap_to_narrower_integers():

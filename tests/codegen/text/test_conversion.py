@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support import harness
 from support.lanes import INTEGERS, check_exact, meaning, pair, run, same, samples, targets
+from support.rounding import beside_middles
 
 from onnxc.codegen.kernel import KernelText
 from onnxc.codegen.text import scalar
@@ -85,7 +86,14 @@ def test_rounding_to_sixteen_bits_is_to_nearest_even(target, dtype):
         values = np.concatenate([middle, halves, np.nextafter(halves, np.inf), np.nextafter(halves, -np.inf)])
         for source in ("float64", "float32"):
             (got,) = run(target, [input_(0, source).cast(dtype)], [values.astype(source)])
-            assert same(got, values.astype(source).astype(got.dtype))
+            assert same(got, expr.saturating_cast(values.astype(source), got.dtype))
+
+
+@targets
+@pytest.mark.parametrize("source", ("float64", "int64", "uint64", "int32", "uint32"))
+def test_wide_numbers_are_rounded_to_narrow_ones_once(target, source):
+    for dtype in ("bfloat16", "float16", "float8e4m3fn", "float8e5m2"):
+        check_exact(target, [input_(0, source).cast(dtype)], beside_middles(source, dtype))
 
 
 #: With the processors that have arithmetic of float16.
