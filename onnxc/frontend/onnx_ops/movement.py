@@ -230,7 +230,9 @@ def Slice(b, data, starts, ends, axes=None, steps=None):
     by = [1] * data.rank if steps is None else at_axes(b, steps, axes, data.rank, 1)
     if any(isinstance(s, int) and s == 0 for s in by):
         raise ops.TypeMismatch("a step is 0")
-    last = [_reachable(end, axis, data) for axis, end in enumerate(last)]
+    reach = [_reach(axis, data) for axis in range(data.rank)]
+    last = [_FAR if isinstance(end, int) and end >= far else end for end, far in zip(last, reach)]
+    by = [max(-far, min(step, far)) if isinstance(step, int) else step for step, far in zip(by, reach)]
     ranges = (slice_range(*place) for place in zip(first, last, by, data.shape))
     return b.slice(data, *(zip(*ranges) if data.rank else ((), ())))
 
@@ -241,11 +243,10 @@ def _countable(b: Builder, places: Value) -> Value:
     return places if data is None else b.constant(np.clip(data.astype(np.int64), -_FAR, _FAR))
 
 
-def _reachable(end: Dimension, axis: int, x: Value) -> Dimension:
-    """A slice's end; one so great that x could not be in memory if it reached it is no limit."""
+def _reach(axis: int, x: Value) -> int:
+    """So many places along an axis that x, which has them, could not be in memory."""
     others = dims.product(d for a, d in enumerate(x.shape) if a != axis and isinstance(d, int))
-    beyond = isinstance(end, int) and end * others * dtypes.itemsize(x.dtype) >= 1 << 48
-    return np.iinfo(np.int64).max if beyond else end
+    return -(-(1 << 48) // max(others * dtypes.itemsize(x.dtype), 1))
 
 
 def slice_range(

@@ -653,6 +653,17 @@ def test_a_slice_backward_from_before_the_axis_begins_at_its_first_element(lengt
     np.testing.assert_array_equal(run("Slice", 13, [x, *given])[0], x[:1])
 
 
+@pytest.mark.parametrize("constants", [False, True])
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize(("start", "step"), [(-1, -(2**63)), (2, -(2**63) + 1), (1, 2**63 - 1)])
+def test_a_step_beyond_any_axis_leaves_one_element(start, step, symbolic, constants):
+    x, end = np.arange(10, dtype=np.float32).reshape(5, 2), -(2**63) if step < 0 else 2**63 - 1
+    inputs = [x, np.array([start]), np.array([end]), np.array([0]), np.array([step])]
+    proto = model("Slice", 13, inputs, {}, symbolic=symbolic, constants=constants)
+    (found,) = evaluate(proto, inputs[: len(proto.graph.input)])
+    assert found.tolist() == x[[start]].tolist()
+
+
 def test_a_triangle_of_complex_numbers():
     x = (floats(4, 3) + 1j * floats(4, 3)).astype(np.complex64)
     np.testing.assert_array_equal(run("Trilu", 14, [x], upper=0)[0], np.tril(x))
