@@ -79,7 +79,7 @@ static double *onnxc_fourier(double *x, double *other, const double *roots, int6
     return x;
 }
 
-/* fourier: x [..., times, 1 or 2], int64 length n >= times -> all n bins [..., n, 2], of the numbers with zeros behind
+/* fourier: x [..., times, 1 or 2], int64 length n >= times or 0 -> all n bins [..., n, 2], of the numbers with zeros behind
  * them; the sums alone where it is the inverse. Attributes: 1 for the inverse; 1 for what is one-sided: the first
  * n / 2 + 1 bins, or the real numbers [..., n, 1] that have such bins. */
 ONNXC_OPERATOR(fourier)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
@@ -88,7 +88,7 @@ ONNXC_OPERATOR(fourier)(onnxc_context *context, const onnxc_value *in, int32_t i
     int32_t rank = in->rank;
     int64_t n = ONNXC_LOAD(int64_t, in[1].data), times = in->dims[rank - 2], parts = in->dims[rank - 1];
     bool inverse = attributes[1] != 0, halved = attributes[2] != 0;
-    if (n < times || n > INT64_MAX / 256 || (parts != 1 && parts != 2)) return onnxc_raise(context, ONNXC_INVALID_VALUE, n);
+    if ((n < times && n != 0) || n < 0 || n > INT64_MAX / 256 || (parts != 1 && parts != 2)) return onnxc_raise(context, ONNXC_INVALID_VALUE, n);
     int64_t dims[ONNXC_MAX_RANK], rows = onnxc_elements(rank - 2, in->dims);
     memcpy(dims, in->dims, (size_t)rank * sizeof *dims);
     int64_t bins = dims[rank - 2] = halved && !inverse ? n / 2 + 1 : n;
@@ -96,6 +96,10 @@ ONNXC_OPERATOR(fourier)(onnxc_context *context, const onnxc_value *in, int32_t i
     double *results = onnxc_call_output(context, out, attributes[0], ONNXC_FLOAT64, rank, dims);
     double *roots = onnxc_call_scratch(context, 6 * n + 1, sizeof *roots);
     if (results == NULL || roots == NULL) return context->status;
+    if (n == 0) { /* sums of nothing, if any */
+        memset(results, 0, (size_t)(rows * bins * width) * sizeof *results);
+        return ONNXC_OK;
+    }
     onnxc_fourier_roots(roots, n, inverse);
     const double *x = in->data;
     for (int64_t row = 0; row < rows; row++, x += times * parts) {

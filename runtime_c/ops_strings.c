@@ -196,26 +196,52 @@ ONNXC_OPERATOR(numbers_to_strings)(onnxc_context *context, const onnxc_value *in
     return onnxc_call_object(context, out, attributes[0], tensor);
 }
 
-/* Reads a decimal integer that fits the type; `text` has no spaces around. */
+/* Whether the whole text is a number of C's, but a hexadecimal one or nan(...). */
+static bool onnxc_is_float(const char *text, double *value) {
+    char *end;
+    *value = strtod(text, &end);
+    return *end == 0 && strpbrk(text, "xX(") == NULL;
+}
+
+/* Reads what has a fraction or an exponent as an integer that fits the type, without its fraction. */
+static bool onnxc_read_truncated(int32_t dtype, bool is_unsigned, const char *text, char *element) {
+    double value;
+    int64_t size = onnxc_dtype_bytes(dtype);
+    if (!onnxc_is_float(text, &value) || !isfinite(value)) return false;
+    if (dtype == ONNXC_BOOL) {
+        *element = value != 0;
+        return true;
+    }
+    value = trunc(value);
+    double above = ldexp(1, (int)(8 * size) - !is_unsigned);
+    if (value >= above || value < (is_unsigned ? 0 : -above)) return false;
+    uint64_t whole = value < 0 ? (uint64_t)(int64_t)value : (uint64_t)value;
+    memcpy(element, &whole, (size_t)size); /* the low bytes: little-endian, as all targets are */
+    return true;
+}
+
+/* Reads a decimal number as an integer that fits the type; `text` has no spaces around. */
 static bool onnxc_read_integer(int32_t dtype, const char *text, char *element) {
     char *end;
     int64_t size = onnxc_dtype_bytes(dtype);
-    bool is_unsigned = dtype == ONNXC_UINT8 || dtype == ONNXC_UINT16 || dtype == ONNXC_UINT32;
+    bool is_unsigned = dtype == ONNXC_UINT8 || dtype == ONNXC_UINT16 || dtype == ONNXC_UINT32 || dtype == ONNXC_UINT64;
     errno = 0;
     if (dtype == ONNXC_UINT64) {
         unsigned long long value = strtoull(text, &end, 10);
+        if (*end != 0) return onnxc_read_truncated(dtype, is_unsigned, text, element);
         memcpy(element, &value, sizeof value);
-        return *end == 0 && errno == 0 && (text[0] != '-' || value == 0);
+        return errno == 0 && (text[0] != '-' || value == 0);
     }
     long long value = strtoll(text, &end, 10);
-    if (*end != 0 || errno != 0) return false;
+    if (*end != 0) return onnxc_read_truncated(dtype, is_unsigned, text, element);
+    if (errno != 0) return false;
     if (dtype == ONNXC_BOOL) {
         *element = value != 0;
         return true;
     }
     int bits = (int)(8 * size) - !is_unsigned;
     if (size < 8 && (value >> bits != 0) && (is_unsigned || value >> bits != -1)) return false;
-    memcpy(element, &value, (size_t)size); /* the low bytes: little-endian, as all targets are */
+    memcpy(element, &value, (size_t)size); /* the low bytes */
     return true;
 }
 
@@ -251,15 +277,20 @@ static bool onnxc_read_number(int32_t dtype, char *text, char *element) {
     if (dtype != ONNXC_FLOAT32 && dtype != ONNXC_FLOAT64 && dtype != ONNXC_FLOAT16 && dtype != ONNXC_BFLOAT16)
         return onnxc_read_integer(dtype, text, element);
     if (onnxc_read_plain(dtype, text, element)) return true;
-    char *end;
-    strtod(text, &end);
-    if (*end != 0 || strpbrk(text, "xX(") != NULL) return false; /* hexadecimal, nan(...) */
+    double value;
+    if (!onnxc_is_float(text, &value)) return false;
     onnxc_read_float(dtype, text, element);
     return true;
 }
 
-/* strings_to_numbers: x -> the number that each text is; surrounding spaces are allowed. Attributes:
- * codes of both types. */
+/* The failure of a text, terminated, that is no number of the type. Long ones are cut. */
+static int32_t onnxc_fail_text(onnxc_context *context, int32_t dtype, const char *text) {
+    return onnxc_report(context, ONNXC_INVALID_VALUE, "%.300s: the text '%.60s' is no %s",
+                        onnxc_node_name(context, context->node), text, onnxc_dtype_name(dtype));
+}
+
+/* strings_to_numbers: x -> the number that each text is, without its fraction for integers; surrounding
+ * spaces are allowed. Attributes: codes of both types. */
 ONNXC_OPERATOR(strings_to_numbers)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
                                    onnxc_value *out, int32_t out_count, const int64_t *attributes) {
     (void)in_count, (void)out_count;
@@ -286,7 +317,7 @@ ONNXC_OPERATOR(strings_to_numbers)(onnxc_context *context, const onnxc_value *in
         if (!whole || !onnxc_read_number(dtype, text, results + size * i)) wrong = i;
     }
     onnxc_leave_locale(before, plain);
-    return wrong < 0 ? ONNXC_OK : onnxc_raise(context, ONNXC_INVALID_VALUE, wrong);
+    return wrong < 0 ? ONNXC_OK : onnxc_fail_text(context, dtype, text);
 }
 
 /* strings_equal: x, y of one shape -> where their elements are the same bytes. No attributes. */

@@ -7,6 +7,7 @@ function in `runtime_c/`.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -178,13 +179,12 @@ def split_to_sequence(inputs: Sequence, attributes: Sequence[int]) -> list:
         size = int(split[0])
         if size < 1:
             raise InterpretError("invalid_value", size)
-        ends = [*range(size, length, size), length]
+        ends = [*range(size, length, size), length] if length else []
     else:
         if np.any(split[0] < 0) or int(np.sum(split[0])) != length:
             raise InterpretError("invalid_value", list(split[0]))
         ends = [int(end) for end in np.cumsum(split[0])]
-    starts = [0, *ends[:-1]]
-    return [[np.take(x, range(a, b), axis) for a, b in zip(starts, ends, strict=True)]]
+    return [[np.take(x, range(a, b), axis) for a, b in itertools.pairwise([0, *ends])]]
 
 
 def optional(inputs: Sequence, attributes: Sequence[int]) -> list:
@@ -294,11 +294,11 @@ def fourier(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.
     for the inverse, 1 for what is one-sided: half of the bins, or the real numbers that have such."""
     (x, length), (inverse, halved) = inputs, attributes
     n = int(np.ravel(length)[0])
-    if n < x.shape[-2] or x.shape[-1] not in (1, 2):
+    if 0 != n < x.shape[-2] or x.shape[-1] not in (1, 2):
         raise InterpretError("invalid_value", n)
     numbers = x[..., 0] + 1j * x[..., 1] if x.shape[-1] == 2 else x[..., 0]
     if n == 0:
-        found = np.zeros((*x.shape[:-2], 0))
+        found = np.zeros((*x.shape[:-2], int(halved and not inverse)))
     elif inverse:
         found = np.fft.irfft(numbers, n) * n if halved else np.fft.ifft(numbers, n) * n
     else:
@@ -355,15 +355,24 @@ def _of_fewest_digits(value: np.generic) -> float:
 
 
 def strings_to_numbers(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
-    """x -> the number that each text is. Attributes: codes of both types."""
+    """x -> the number that each text is, without its fraction for integers. Attributes: codes of both
+    types."""
     (x,), dtype = inputs, dtypes.ALL[attributes[1] - 1]
     whole = dtypes.is_integer(dtype) or dtype == "bool"
     try:
-        values = [int(text) if whole else float(text) for text in x.flat]
+        values = [_whole_number(text, dtype) if whole else float(text) for text in x.flat]
         array = np.array(values, np.float64 if dtype == "bfloat16" else dtypes.numpy_dtype(dtype))
     except (ValueError, OverflowError):
         raise InterpretError("invalid_value", f"a text that is no {dtype}") from None
     return [array.astype(dtypes.numpy_dtype(dtype)).reshape(x.shape)]
+
+
+def _whole_number(text: str, dtype: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+    return int(number) or int(dtype == "bool" and number != 0)
 
 
 def strings_equal(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:

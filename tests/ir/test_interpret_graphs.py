@@ -256,6 +256,8 @@ def test_tensors_are_split_into_sequences():
     assert [len(p) for p in parts] == [2, 2, 1]
     same(np.concatenate(parts), a)
     assert [len(p) for p in call("split_to_sequence", a, np.array([1, 0, 4]), attributes=(0, 1))] == [1, 0, 4]
+    for split in (np.array(3), np.array([], np.int64)):
+        assert call("split_to_sequence", a[:0], split, attributes=(0, 1)) == []
     fails("invalid_value", ops.RuntimeCall("split_to_sequence", (), (0, 1)), a, np.array([1, 2]))
 
 
@@ -323,6 +325,7 @@ def test_numbers_and_texts():
     same(call("strings_to_numbers", texts, attributes=(8, 1)), numbers)
     whole = np.array([-3, 7], np.int8)
     same(call("strings_to_numbers", call("numbers_to_strings", whole), attributes=(8, 3)), whole)
+    same(call("strings_to_numbers", np.array(["-3.9", "7e0"], object), attributes=(8, 3)), whole)
     assert call("numbers_to_strings", np.array([True, False])).tolist() == ["1", "0"]
     op = ops.RuntimeCall("strings_to_numbers", (), (8, 7))
     fails("invalid_value", op, np.array(["seven"], object))

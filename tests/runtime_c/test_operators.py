@@ -562,7 +562,22 @@ def test_integers_are_written_and_read(run, dtype):
     x = np.array([[low, high], [0, 7]], dtype)
     same(to_strings(run, x), TWINS["numbers_to_strings"]([x], [])[0])
     same(to_numbers(run, [str(low), f" {high}\n", "+7", "007"], dtype), np.array([low, high, 7, 7], dtype))
-    for wrong in (str(low - 1), str(high + 1), "", " ", "1.5", "0x10", "1 2", "1e3", "9" * 400, "1\0"):
+    texts = ["100.5", "1.0", "1e2", " 7.99 ", ".5", "-0.5", *(["-3.9"] if low < 0 else [])]
+    same(to_numbers(run, texts, dtype), np.array([100, 1, 100, 7, 0, 0, -3][: len(texts)], dtype))
+    same(
+        to_numbers(run, texts, dtype),
+        TWINS["strings_to_numbers"]([np.array(texts, object)], [8, NUMBER[dtype]])[0],
+    )
+    beyond = (
+        str(low - 1),
+        str(high + 1),
+        f"{float(high) + 1:.1f}",
+        f"{2 * low - 1.0:e}",
+        "1e30",
+        "-1e30",
+        "1e400",
+    )
+    for wrong in (*beyond, "", " ", "0x10", "1 2", "1.5x", "nan", "inf", "9" * 400, "1\0"):
         refused(
             run,
             "invalid_value",
@@ -570,6 +585,21 @@ def test_integers_are_written_and_read(run, dtype):
             np.array(["1", wrong], object),
             attributes=(NUMBER["string"], NUMBER[dtype]),
         )
+
+
+def test_a_text_that_is_no_number_is_named(run):
+    for text, found in (("seven", "seven"), ("", ""), ("9" * 70, "9" * 60)):
+        with pytest.raises(RunError, match=f"node 'op': the text '{found}' is no int32"):
+            to_numbers(run, ["7", text], "int32")
+
+
+def test_a_text_with_a_fraction_is_true_unless_it_is_zero(run):
+    texts = ["0.0", "0.5", "-1e-9", "2.5", "0", "3"]
+    same(to_numbers(run, texts, "bool"), np.array([False, True, True, True, False, True]))
+    same(
+        TWINS["strings_to_numbers"]([np.array(texts, object)], [8, NUMBER["bool"]])[0],
+        to_numbers(run, texts, "bool"),
+    )
 
 
 def test_strings_are_equal_when_their_bytes_are(run):
@@ -747,4 +777,8 @@ def test_fourier_agrees_with_its_twin(run, parts, inverse):
                 np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-13 * n)
     empty = run("fourier", np.zeros((2, 0, parts)), np.int64(0), attributes=(inverse, 0))[0]
     assert empty.shape == (2, 0, 2)
-    refused(run, "invalid_value", "fourier", np.zeros((3, parts)), np.int64(2), attributes=(inverse, 0))
+    for halved in (0, int((parts == 2) == inverse)):  # of one element too, which has no bins to go back to
+        got = run("fourier", np.ones((3, 1, parts)), np.int64(0), attributes=(inverse, halved))[0]
+        same(got, TWINS["fourier"]([np.ones((3, 1, parts)), np.int64(0)], (inverse, halved))[0])
+    for n in (2, -1):
+        refused(run, "invalid_value", "fourier", np.zeros((3, parts)), np.int64(n), attributes=(inverse, 0))

@@ -199,7 +199,8 @@ def STFT(b, signal, frame_step, window=None, frame_length=None, *, onesided=1):
 
 def _cosines(b: Builder, size: Value, periodic: int, code: int, *factors: float) -> Value:
     """sum of factors[k] * cos(2 pi k i / n), where n is the size, or one less if the window is
-    not periodic."""
+    not periodic. Even ones are added first: of the Blackman window's peak 0.42 + 0.08 + 0.5 is 1, other
+    orders are less."""
     count, dtype = (b.dimension(b.cast(scalar(b, size, "size"), "int64"), 0, "size"), element_type(code))
     if isinstance(count, int) and count < 0:
         raise ops.TypeMismatch(f"the size of the window is {count}")
@@ -210,7 +211,7 @@ def _cosines(b: Builder, size: Value, periodic: int, code: int, *factors: float)
         expr.const(factors[0], exact),
         *(f * expr.apply("cos", turn * k) for k, f in enumerate(factors[1:], 1)),
     ]
-    return generate(b, (count,), expr.sum_of(terms).cast(dtype))
+    return generate(b, (count,), expr.sum_of(terms[::2] + terms[1::2]).cast(dtype))
 
 
 @onnx_op(since=17)

@@ -46,3 +46,17 @@ def test_a_large_transform_makes_no_matrix_of_its_size():
     graph = import_model(model("DFT", 17, [x], {"axis": 1})).graph
     made = [value.tensor.shape for node in graph.nodes for value in node.outputs]
     assert max(map(math.prod, made)) <= 64 * 4096
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_the_inverse_of_one_bin_of_a_onesided_transform_is_empty(symbolic):
+    x = np.ones((1, 2), np.float32)
+    (found,) = evaluate(model("DFT", 17, [x], {"axis": 0, "inverse": 1, "onesided": 1}, symbolic), [x])
+    assert found.shape[0] == 0
+
+
+@pytest.mark.parametrize("op", ["HannWindow", "BlackmanWindow"])
+@pytest.mark.parametrize("size", [2, 8, 30])
+def test_a_window_of_integers_has_its_peak(op, size):
+    (found,) = evaluate(model(op, 17, [np.array(size)], {"output_datatype": 7}), [np.array(size)])
+    assert found.tolist() == [int(k == size // 2) for k in range(size)]
