@@ -20,7 +20,7 @@ from ...ir.graph import TensorType, Type, Value
 from ..onnx_ops.activations import softplus
 from ..onnx_ops.common import generate, insert_axes, one_of, widened, with_size, zeros
 from ..onnx_ops.control import loop
-from ..onnx_ops.convolution import Conv
+from ..onnx_ops.convolution import by_channels
 from ..onnx_ops.normalization import RMSNormalization
 from ..onnx_ops.rules import Types
 from ..regions import Region
@@ -325,9 +325,8 @@ def CausalConvWithState(
     before = (weight.shape[2] - 1) * dilation
     state = zeros(b, input.dtype, (batch, channels, before)) if past_state is None else past_state
     whole = b.concat([state, input], 2)
-    x, w = widened(b, whole), widened(b, weight)
     c = None if bias is None else widened(b, bias)
-    y = Conv(b, x, w, c, group=dims.number(channels), dilations=[dilation])
+    y = by_channels(b, widened(b, whole), widened(b, weight), c, dilation)
     if activation != "none":
         y = b.map(y, lambda e: e * expr.sigmoid(e))
     return b.cast(y, input.dtype), b.take(whole, 2, length, before), None

@@ -195,12 +195,24 @@ def ConvTranspose(
     return _biased(b, b.emit(op, X, W)[0], B)
 
 
+def by_channels(b: Builder, x: Value, w: Value, bias: Value | None = None, dilation: int = 1) -> Value:
+    """A convolution along the last of three axes of each channel with a kernel of its own."""
+    channels, _, taps = w.shape
+    place = window(x, (taps,), None, [dilation], None, "NOTSET")
+    if isinstance(channels, int):
+        return convolved(b, x, w, place, channels, bias)
+    # only the run knows how many groups: a product of each channel's windows with its kernel
+    times = x.shape[2] - (place.extents[0] - 1)
+    places = generate(b, (times, taps), expr.index(0) + expr.index(1) * dilation)
+    windows = b.emit(ops.Gather("axis", 2), x, places)[0]
+    return _biased(b, b.contract("nctk", "ck", "nct", windows, b.reshape(w, (channels, taps))), bias)
+
+
 @onnx_op(since=27)
 def CausalConvWithState(b, input, weight, bias=None, past_state=None, *, activation="none"):
     """A convolution of each channel with its past, which is zeros or the state that the last
     call gave."""
     one_of(activation, ("none", "silu", "swish"), "activation")
-    channels = weight.shape[0]
     if input.rank != 3 or weight.rank != 3:
         raise ops.TypeMismatch(f"the weights {weight.type} do not fit {input.type}")
     past = weight.shape[2] - 1
@@ -208,14 +220,7 @@ def CausalConvWithState(b, input, weight, bias=None, past_state=None, *, activat
         whole = b.emit(ops.Pad("constant", (0, 0, past), (0, 0, 0)), input, zeros(b, input.dtype, ()))[0]
     else:
         whole = b.concat([past_state, input], 2)
-    if isinstance(channels, int):
-        place = window(whole, weight.shape[2:], None, None, None, "NOTSET")
-        y = convolved(b, whole, weight, place, channels, bias)
-    else:  # only the run knows how many groups: a product of each channel's windows with its kernel
-        places = generate(b, (input.shape[2], weight.shape[2]), expr.index(0) + expr.index(1))
-        windows = b.emit(ops.Gather("axis", 2), whole, places)[0]
-        kernels = b.reshape(weight, (channels, weight.shape[2]))
-        y = _biased(b, b.contract("nctk", "ck", "nct", windows, kernels), bias)
+    y = by_channels(b, whole, weight, bias)
     state = b.take(whole, 2, whole.shape[2] - past, past)
     if activation == "none":
         return y, state

@@ -133,5 +133,17 @@ def test_weights_tell_how_many_channels_there_are():
     check(Case("CausalConvWithState", inputs, {}, (0, 1), stored=(1,)), symbolic=True)
 
 
+@pytest.mark.parametrize("attributes", [{}, {"dilation": 2, "activation": "silu"}], ids=str)
+def test_channels_may_be_as_many_as_the_run_tells(attributes):
+    before = 3 * attributes.get("dilation", 1)
+    state = floats(2, 6, before)
+    check(
+        Case("CausalConvWithState", [floats(2, 6, 5), floats(6, 1, 4), floats(6), state], attributes, (0, 1)),
+        True,
+    )
+    last = [floats(2, 5, 2, 3), floats(6, 1, 4), None, floats(2, before, 2, 3)]
+    check(Case("CausalConvWithState", last, {**attributes, "channels_last": 1}, (0, 1)), True)
+
+
 def test_a_library_of_some_of_each_computes_what_the_interpreter_does(tmp_path):
     check_compiled([ALL[1], ALL[4], ALL[6], ALL[16], ALL[18], ALL[23], *RAGGED[1:]], tmp_path)
