@@ -88,10 +88,9 @@ class Builder:
         self.facts = dict(facts or {})
         self.inputs: list[Value] = []
         self.nodes: list[Node] = []
-        self.captures: dict[Value, Value] = {}
+        self.captures: dict[Value, Value] = {}  # value of the enclosing graph -> input of this one
         self.own: set[Value] = set()
         self.names: dict[Dimension, dims.Dim] = {}  # of large formulas
-        self._outer: dict[Value, Value] = {}  # input of this graph -> captured value of the enclosing one
         self.origin = ""  # of the nodes that are appended
 
     def inner(self, facts: Mapping[str, Dimension] | None = None) -> Self:
@@ -114,19 +113,18 @@ class Builder:
         """What stands for a value of an enclosing graph in this one; constants stand for themselves."""
         if value.constant is not None or value in self.own or self.parent is None:
             return value
-        if value not in self.captures:
-            outer = self.parent.capture(value)
-            inner = Value(self._known(value.type), value.name)
-            if value.elements is not None:
-                inner.elements = _map_elements(value.elements, lambda d: dims.substitute(d, self.facts))
-            self.captures[value] = inner
+        outer = self.parent.capture(value)  # a value further out is the same one as what stands for it there
+        if outer not in self.captures:
+            inner = Value(self._known(outer.type), outer.name)
+            if outer.elements is not None:
+                inner.elements = _map_elements(outer.elements, lambda d: dims.substitute(d, self.facts))
+            self.captures[outer] = inner
             self.own.add(inner)
-            self._outer[inner] = outer
-        return self.captures[value]
+        return self.captures[outer]
 
     def captured(self) -> list[tuple[Value, Value]]:
         """(value of the enclosing graph, input of this one) of everything captured."""
-        return [(self._outer[inner], inner) for inner in self.captures.values()]
+        return list(self.captures.items())
 
     def _known(self, type_: Type) -> Type:
         if not self.facts or not isinstance(type_, TensorType):
@@ -416,8 +414,9 @@ class Builder:
         self, outputs: Sequence[Value], name: str = "", metadata: Mapping[str, str] | None = None
     ) -> Graph:
         """The graph built; captured values follow its own inputs."""
-        inner = tuple(value for _, value in self.captured())
-        return Graph((*self.inputs, *inner), tuple(outputs), tuple(self.nodes), name, metadata or {})
+        return Graph(
+            (*self.inputs, *self.captures.values()), tuple(outputs), tuple(self.nodes), name, metadata or {}
+        )
 
 
 #: Ops whose constant results may be computed while importing.

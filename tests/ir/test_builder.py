@@ -33,6 +33,16 @@ def test_a_constant_of_any_size_is_known_in_another_shape():
     np.testing.assert_array_equal(b.known(table), array.reshape(60, 100))
 
 
+def test_what_stands_for_a_value_further_out_is_captured_with_it_as_one():
+    b = Builder()
+    x = b.input(TensorType("float32", (3,)), "x")
+    body = b.inner()
+    own = body.capture(x)
+    nested = body.inner()
+    assert nested.capture(x) is nested.capture(own)
+    assert nested.captured() == [(own, nested.capture(x))]
+
+
 @pytest.mark.slow
 def test_no_size_is_too_large_a_formula():
     graph = joined(9000)

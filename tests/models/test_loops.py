@@ -34,6 +34,24 @@ LOOPS = {
             none_less = Less (found, found) not_less = Not (none_less) last = NonZero (not_less) }""",
         [{"x": floats(k) * 3, "n": np.int64(n)} for k, n in ((5, 3), (0, 2), (40, 4), (1, 1))],
     ),
+    "bodies read a value of the graph around by its name and by what a known branch made of it": (
+        """g (float[N] x, int64 n, bool w) => (float[N] y, float[N] z) {
+            go = Constant <value = bool {1}> ()
+            y, z = Loop (n, go, x, x) <body = b (int64 i, bool c, float[N] a, float[N] f)
+                => (bool d, float[N] e, float[N] h) {
+                d = Identity (c) yes = Constant <value = bool {1}> ()
+                o = If (yes) <then_branch = p () => (float[N] q) { q = Identity (x) },
+                    else_branch = r () => (float[N] s) { s = Neg (x) }>
+                e = Loop (n, d, a) <body = k (int64 j, bool c_2, float[N] a_2)
+                    => (bool d_2, float[N] e_2) {
+                    d_2 = Identity (c_2) t = Add (a_2, x) e_2 = Add (t, o) }>
+                h = If (w) <then_branch = m () => (float[N] u) { v = Mul (f, x) u = Add (v, o) },
+                    else_branch = l () => (float[N] g_2) { g_2 = Sub (f, o) }> }> }""",
+        [
+            {"x": floats(k), "n": np.int64(n), "w": np.bool_(w)}
+            for k, n, w in ((3, 2, True), (1, 3, False), (0, 1, True), (5, 0, False))
+        ],
+    ),
     "a loop ends when what it found is as long as asked": (
         """g (float[N, M] x, int64 most) => (float[A, M] rows, int64[B, 2] places, int64 steps) {
             zero = Constant <value = int64 {0}> () one = Constant <value = int64 {1}> ()
