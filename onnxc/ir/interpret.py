@@ -183,7 +183,12 @@ def run_op(op: ops.Op, inputs: Sequence, env: Env) -> list:
     """The outputs of op; nothing checks their types."""
     with np.errstate(all="ignore"):
         result = _run(op, inputs, env)
-    return result if isinstance(result, list) else [result]
+    return result if isinstance(result, list) else [_as_array(result)]
+
+
+def _as_array(result: object) -> np.ndarray:
+    """What numpy gives for one element, which of strings knows no type, as a tensor without axes."""
+    return result if isinstance(result, np.ndarray) else np.array(result, getattr(result, "dtype", object))
 
 
 def _run(op: ops.Op, inputs: Sequence, env: Env) -> np.ndarray | list:

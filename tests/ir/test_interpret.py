@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.interpreting import close, fails, integers, normal, run, runtime, same
 
-from onnxc.ir import dims, dtypes, expr, ops
+from onnxc.ir import dims, dtypes, expr, interpret, ops
 from onnxc.ir.expr import const, index, input_
 
 x32 = input_(0, "float32")
@@ -355,6 +355,24 @@ def test_scatter_checks_indices_and_shapes():
     assert fails("index_out_of_range", ops.Scatter("elements"), a, np.array([3]), a[:1]) == 3
     fails("dims_mismatch", ops.Scatter("elements"), a, np.array([0, 1]), a[:1])
     fails("dims_mismatch", ops.Scatter("nd"), a, np.array([[0], [1]]), a)
+
+
+SCALAR = np.array("a", object)
+
+
+@pytest.mark.parametrize(
+    ("op", "operands"),
+    [
+        (ops.Gather("axis"), [np.array(["b", "a"], object), np.array(1)]),
+        (ops.Gather("nd"), [np.array(["b", "a"], object), np.array([1])]),
+        (ops.Scatter("nd"), [np.array("b", object), np.zeros(0, np.int64), SCALAR]),
+        (ops.Slice((), (), ()), [SCALAR]),
+        (ops.Map(input_(0, "string")), [SCALAR]),
+    ],
+)
+def test_a_string_alone_is_a_tensor_as_many_are(op, operands):
+    (found,) = interpret.run_op(op, operands, {})
+    assert (found.dtype, found.shape, found.tolist()) == (object, (), "a")
 
 
 # Cumulate, Sort, Random --------------------------------------------------------------------------

@@ -4,6 +4,7 @@ file and in an object. The oracle is onnx.reference."""
 import subprocess
 
 import numpy as np
+import onnx.parser
 import onnx.reference
 import pytest
 from support.small_models import parsed
@@ -70,6 +71,22 @@ def test_every_operand_may_be_a_constant_string(side_file, tmp_path):
             expected = np.asarray(expected)
             assert got.shape == expected.shape, port.name
             assert got.tolist() == expected.tolist(), port.name
+
+
+def test_a_string_alone_is_found_in_tables_and_tensors_while_compiling(tmp_path):
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 4]>
+        alone (bool x) => (string a, string b, float c, bool d, bool e) {
+            word = Constant <value = string {"ab"}> () number = Constant <value = int64 {1}> ()
+            words = Constant <value = string[2] {"p", "q"}> () at = Constant <value = int64[1] {1}> ()
+            a = ai.onnx.ml.LabelEncoder <keys_int64s = [0, 1], values_strings = ["p", "q"]> (number)
+            b = GatherND (words, at)
+            c = ai.onnx.ml.LabelEncoder <keys_strings = ["a", "ab"], values_floats = [1.0, 2.0]> (word)
+            d = Equal (b, word) e = Identity (x) }""")
+    compiled = onnxc.load(onnxc.compile(model, tmp_path / "model.so"))
+    found = compiled.run(None, {"x": np.array(True)})
+    assert [f.shape for f in found] == [()] * 5
+    assert [f.tolist() for f in found] == ["q", "q", 2.0, False, True]
 
 
 def test_results_keep_their_strings_when_the_library_is_gone(tmp_path):
