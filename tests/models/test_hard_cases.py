@@ -835,6 +835,25 @@ def test_a_tensor_is_cut_into_a_list_and_each_part_mapped(tmp_path):
     )
 
 
+def test_a_list_that_ends_before_the_first_one_fails_a_run_that_maps_both(tmp_path):
+    model = parsed("""
+        mapped (float[N] x, bool both) => (seq(float[A]) y) {
+            three = SequenceConstruct (x, x, x) two = SequenceConstruct (x, x)
+            y = If (both) <
+                then_branch = yes () => (seq(float[B]) z) {
+                    z = SequenceMap (three, two) <body = m (float[N] a, float[N] b) => (float[N] c) {
+                        c = Add (a, b) }> },
+                else_branch = no () => (seq(float[D]) w) {
+                    w = SequenceMap (two, three) <body = n (float[N] d, float[N] e) => (float[N] f) {
+                        f = Add (d, e) }> }> }""")
+    compiled = onnxc.load(onnxc.compile(model, tmp_path / "model.so"))
+    x = floats(3)
+    (y,) = compiled.run(None, {"x": x, "both": np.array(False)})
+    assert [part.tolist() for part in y] == [(x + x).tolist()] * 2
+    with pytest.raises(RunError, match=r"z \(SequenceMap\): .*2 is out of range"):
+        compiled.run(None, {"x": x, "both": np.array(True)})
+
+
 # Loops and the process around them
 
 

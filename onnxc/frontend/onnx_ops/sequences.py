@@ -198,13 +198,14 @@ def _part_sizes(b: Builder, split: Value | None, length: Dimension) -> list[int]
 
 @onnx_op(since=17, any_rank=True)
 def SequenceMap(b, input_sequence, *additional_inputs, body):
-    """The body for each element, of the other sequences too; a Loop where the sequence is not
-    known."""
+    """The body for each element, of the other sequences too; a Loop where a sequence is not known, or is
+    known to end too early, which fails a run that comes there."""
     operands = (input_sequence, *additional_inputs)
     lists = [known_list(b, v) if isinstance(v.type, SequenceType) else None for v in operands]
     first = lists[0]
     if first is not None and all(
-        known is not None or not isinstance(v.type, SequenceType) for known, v in zip(lists, operands)
+        not isinstance(v.type, SequenceType) or (known is not None and len(known) >= len(first))
+        for known, v in zip(lists, operands)
     ):
         rows = []
         for k in range(len(first)):
