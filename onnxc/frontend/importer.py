@@ -50,7 +50,6 @@ from .regions import (
     emit_if,
     failing,
     holds,
-    is_visible,
 )
 from .states import facts_of_states, sizes_of_states, with_states
 from .walk import all_node_lists, captured_names, topological_order
@@ -405,7 +404,7 @@ class Importer:
         if rule is None:
             return self._expanded(scope, node, opset, operands)
         if not rule.any_rank:
-            operands = [self.ranked(builder, v) for v in operands]
+            operands = [None if v is None else self.ranked(builder, v) for v in operands]
         while operands and operands[-1] is None:
             operands.pop()
         attributes = {a.name: self._attribute(a) for a in node.attribute if not a.name.startswith("__")}
@@ -429,9 +428,7 @@ class Importer:
             zero = b.constant(0, "int64")
             found = b.call("sequence_at", [sequence, zero], [sequence.type.element])[0]
             self.met[sequence, b] = found
-        ranked = self.ranked(b, found)
-        assert ranked is not None
-        return ranked
+        return self.ranked(b, found)
 
     def _met(self, b: RuleBuilder, value: Value) -> Value | None:
         around: Builder | None = b
@@ -441,22 +438,24 @@ class Importer:
             around = around.parent
         return None
 
-    def ranked(self, b: RuleBuilder, value: Value | None) -> Value | None:
+    def ranked(self, b: RuleBuilder, value: Value) -> Value:
         """A tensor whose rank only the run knows as one of the rank that it has in the case at hand;
         RanksDiffer where there are several left."""
-        if value is None or not isinstance(value.type, UnrankedType):
+        if not isinstance(value.type, UnrankedType):
             return value
+        dtype = value.type.dtype
+        home, value = b.home(value)
         known = self._met(b, value)
         if known is not None:
             return known
-        rank = self.ranks.get(value)
-        if rank is None or not is_visible(b, rank):
-            rank = b.dimension(b.call("rank_of", [value], [TensorType("int64", ())])[0], 0, "rank")
-            self.ranks[value] = rank
+        if value not in self.ranks:  # told where the value comes from, for all who read it
+            count = home.call("rank_of", [value], [TensorType("int64", ())])[0]
+            self.ranks[value] = home.dimension(count, 0, "rank")
+        rank = self.ranks[value]
         for number in range(MOST_AXES + 1):
             if holds(b, dimension.compare("eq", rank, number)):
                 shape = tuple(b.fresh("n") for _ in range(number))
-                found = b.call("with_rank", [value], [TensorType(value.type.dtype, shape)])[0]
+                found = b.call("with_rank", [value], [TensorType(dtype, shape)])[0]
                 self.met[value, b] = found
                 return found
         raise TypeMismatch(f"a tensor of more than {MOST_AXES} axes")

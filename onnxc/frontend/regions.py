@@ -99,6 +99,10 @@ class Site:
         """The first element of a sequence as a tensor of the rank that it has in the case at hand."""
         return self.importer.first_of(b, sequence)
 
+    def ranked(self, b: RuleBuilder, value: Value) -> Value:
+        """A tensor as one of the rank that it has in the case at hand; RanksDiffer where several are left."""
+        return self.importer.ranked(b, value)
+
     def region(
         self, proto: onnx.GraphProto, inputs: Sequence[Type], facts: Mapping[str, Dimension] | None = None
     ) -> Region:

@@ -80,7 +80,7 @@ class Builder:
     def __init__(
         self,
         session: Session | None = None,
-        parent: Builder | None = None,
+        parent: Self | None = None,
         facts: Mapping[str, Dimension] | None = None,
     ):
         self.session = session or Session()
@@ -125,6 +125,16 @@ class Builder:
     def captured(self) -> list[tuple[Value, Value]]:
         """(value of the enclosing graph, input of this one) of everything captured."""
         return list(self.captures.items())
+
+    def home(self, value: Value) -> tuple[Self, Value]:
+        """The builder of the graph that a value comes from, this or one around it, and the value there."""
+        builder = self
+        while builder.parent is not None:
+            outer = next((v for v, inner in builder.captures.items() if inner is value), value)
+            if outer is value and value in builder.own:
+                break
+            builder, value = builder.parent, outer
+        return builder, value
 
     def _known(self, type_: Type) -> Type:
         if not self.facts or not isinstance(type_, TensorType):

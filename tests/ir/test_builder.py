@@ -43,6 +43,18 @@ def test_what_stands_for_a_value_further_out_is_captured_with_it_as_one():
     assert nested.captured() == [(own, nested.capture(x))]
 
 
+def test_a_captured_value_is_at_home_where_it_comes_from():
+    b = Builder()
+    x = b.input(TensorType("float32", (3,)), "x")
+    body = b.inner()
+    own = body.input(TensorType("float32", (3,)))
+    nested = body.inner()
+    assert (
+        nested.home(x) == nested.home(nested.capture(x)) == body.home(body.capture(x)) == b.home(x) == (b, x)
+    )
+    assert nested.home(own) == nested.home(nested.capture(own)) == (body, own)
+
+
 @pytest.mark.slow
 def test_no_size_is_too_large_a_formula():
     graph = joined(9000)

@@ -486,6 +486,15 @@ ANY_RANK = {
                 d = Identity (c) e = Sin (h) k = Unsqueeze (e, first) }> }""",
         [{"n": int64(n), "x": floats(3)} for n in (0, 2, 5)],
     ),
+    "of what a scan collects": (
+        """g (float[N, M] x) => (float[] y) {
+            y = Scan <num_scan_inputs = 1, body = b (float[M] r) => (float[] q) {
+                n = Size (x) two = Constant <value = int64 {2}> () c = Equal (n, two)
+                q = If (c) <then_branch = t () => (float[] u) { u = Neg (r) },
+                    else_branch = f () => (float[] v) {
+                        last = Constant <value = int64[1] {-1}> () v = Unsqueeze (r, last) }> }> (x) }""",
+        [{"x": floats(*shape)} for shape in ((1, 2), (2, 1), (2, 3))],
+    ),
     "of the condition of a loop": (
         """g (int64 n, int64 k, bool go) => (int64[] y, int64 rounds) {
             none = Constant <value = int64 {0}> ()
@@ -510,6 +519,27 @@ def test_a_rank_may_be_for_the_run_to_tell(name, tmp_path):
         for got, expected in zip(compiled.run(None, feeds), reference.run(None, feeds), strict=True):
             assert got.shape == np.shape(expected)
             np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "e = Sin (h) k = Unsqueeze (e, first) q = Identity (h)",
+        """k = Identity (h) odd = Cast <to = 9> (i) q = If (odd) <then_branch = t () => (float[] u) {
+            u = ReduceSum <keepdims = 0> (x) }, else_branch = f () => (float[] v) { v = Neg (x) }>""",
+    ],
+    ids=["of a carried value", "of a branch"],
+)
+def test_what_a_loop_collects_may_not_be_of_a_rank_that_an_iteration_tells(body):
+    model = any_rank(f"""g (int64 n, float[N] x) => (float[] y, float[] z) {{
+        go = Constant <value = bool {{1}}> () first = Constant <value = int64[1] {{0}}> ()
+        y, z = Loop (n, go, x) <body = b (int64 i, bool c, float[] h) => (bool d, float[] k, float[] q) {{
+            d = Identity (c) {body} }}> }}""")
+    refusal = (
+        r"'y' \(Loop of opset 21\): a loop that collects tensors of a rank that only its iterations tell"
+    )
+    with pytest.raises(onnxc.OnnxcError, match=refusal):
+        import_model(model)
 
 
 def test_what_follows_from_one_rank_is_imported_apart_from_what_follows_from_another():

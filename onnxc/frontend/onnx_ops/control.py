@@ -28,6 +28,7 @@ from ..regions import (
     emit_if,
     facts_of,
     failing,
+    holds,
     is_visible,
     only_element,
 )
@@ -84,7 +85,7 @@ def Loop(b, M=None, cond=None, *v_initial, body):
             step.reshape(value, (1,)) if len(declared.type.tensor_type.shape.dim) == 1 else value
             for value, declared in zip(given[:2], body.input)  # either may be a vector of one element
         ]
-        return Region(step, b.site.body(step, body, [*counts, *given[2:]]), given)
+        return Region(step, _step(b, step, body, [*counts, *given[2:]], 1 + len(carried)), given)
 
     return loop(b, trips, condition, v_initial, region)
 
@@ -130,6 +131,31 @@ def loop(
     outer = [value for value, _ in found.builder.captured()]
     op = ops.Loop(found.graph(outer), len(initial), tuple(types))
     return b.emit(op, trips, condition, *initial, *outer)
+
+
+def _step(
+    b: RuleBuilder, step: RuleBuilder, body: GraphProto, given: Sequence[Value], kept: int
+) -> list[Value]:
+    """The outputs of a body, whose first ones are kept for the next iteration and the others collected."""
+    outputs = b.site.body(step, body, given)
+    return [*outputs[:kept], *(_collected(b, step, value) for value in outputs[kept:])]
+
+
+def _collected(b: RuleBuilder, step: RuleBuilder, value: Value) -> Value:
+    """What is collected, of the rank that it has in the case at hand; RanksDiffer where that follows from
+    values of the graph around and several are left."""
+    if not isinstance(value.type, UnrankedType):
+        return value
+    around = b.site.scope.builder
+    home, value = step.home(value)
+    if home is not step:
+        return step.capture(b.site.ranked(around, value))
+    node = value.producer
+    if node is not None and isinstance(node.op, ops.If) and node.inputs[0].elements is not None:
+        (truth,) = node.inputs[0].elements.flat
+        if is_visible(around, truth):
+            holds(around, truth)
+    raise UnsupportedError("a loop that collects tensors of a rank that only its iterations tell")
 
 
 def _never(b: Builder, carried: Sequence[Type]) -> Region:
@@ -282,7 +308,7 @@ def _over_slices(
         for value, axis, backward in zip(scanned, axes, backwards):
             at = step.map(iteration, lambda i: expr.size(length) - 1 - i) if backward else iteration
             slices.append(step.emit(ops.Gather("axis", axis), value, at)[0])
-        results = b.site.body(step, body, [*states, *slices])
+        results = _step(b, step, body, [*states, *slices], len(states))
         return Region(step, [condition, *results], [iteration, condition, *states])
 
     return list(loop(b, b.elements(np.array(length, object)), b.constant(True), initial, region))
