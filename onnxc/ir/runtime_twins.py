@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..errors import RunError
-from . import dtypes
+from . import dtypes, expr
 from .text_twins import TEXT_TWINS
 
 
@@ -364,7 +364,7 @@ def strings_to_numbers(inputs: Sequence[np.ndarray], attributes: Sequence[int]) 
         array = np.array(values, np.float64 if dtype == "bfloat16" else dtypes.numpy_dtype(dtype))
     except (ValueError, OverflowError):
         raise InterpretError("invalid_value", f"a text that is no {dtype}") from None
-    return [array.astype(dtypes.numpy_dtype(dtype)).reshape(x.shape)]
+    return [expr.saturating_cast(array, dtypes.numpy_dtype(dtype)).reshape(x.shape)]
 
 
 def _whole_number(text: str, dtype: str) -> int:

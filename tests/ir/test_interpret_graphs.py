@@ -326,6 +326,10 @@ def test_numbers_and_texts():
     whole = np.array([-3, 7], np.int8)
     same(call("strings_to_numbers", call("numbers_to_strings", whole), attributes=(8, 3)), whole)
     same(call("strings_to_numbers", np.array(["-3.9", "7e0"], object), attributes=(8, 3)), whole)
+    above = np.array(
+        [repr(1 + 2.0**-8 + 2.0**-40)], object
+    )  # the middle of 1 and the next bfloat16, and more
+    assert call("strings_to_numbers", above, attributes=(8, 16)).astype(float) == 1 + 2.0**-7
     assert call("numbers_to_strings", np.array([True, False])).tolist() == ["1", "0"]
     op = ops.RuntimeCall("strings_to_numbers", (), (8, 7))
     fails("invalid_value", op, np.array(["seven"], object))
