@@ -128,10 +128,11 @@ def ReduceMin(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
 
 @onnx_op(since=18)
 def ReduceMean(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
+    """The mean of no elements, which is undefined, is 0, as in ONNX Runtime."""
     total = _combined(b, "sum", data, axes, keepdims, noop_with_empty_axes)
     flags = _flags(b, data, axes, noop_with_empty_axes)
     count = dims.product(1 + f * (d - 1) for d, f in zip(data.shape, flags))
-    return _finished(b, total, data.dtype, lambda t: t / expr.size(count).cast(t.dtype))
+    return _finished(b, total, data.dtype, lambda t: t / expr.size(dims.maximum(count, 1)).cast(t.dtype))
 
 
 @onnx_op(since=18)

@@ -498,6 +498,16 @@ def test_batch_normalization_of_one_statistic_for_each_element():
     np.testing.assert_allclose(found, (x - mean) / np.sqrt(variance) * scale + bias, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_the_mean_of_no_elements_is_zero(dtype, symbolic):
+    x = np.zeros((2, 0, 3), dtype)
+    for opset, inputs, attributes in ((13, [x], {"axes": [1]}), (18, [x, ints(1)], {})):
+        proto = model("ReduceMean", opset, inputs, attributes, symbolic)
+        (found,) = evaluate(proto, inputs)
+        np.testing.assert_array_equal(found, np.zeros((2, 1, 3), dtype))
+
+
 def test_statistics_are_outputs_of_a_batch_normalization_that_does_not_train():
     parameters = [np.abs(floats(3)) for _ in range(4)]
     _, *statistics = run("BatchNormalization", 6, [X, *parameters], outputs=5, is_test=1)
