@@ -234,7 +234,9 @@ ONNXC_OPERATOR(concat_from_sequence)(onnxc_context *context, const onnxc_value *
     const onnxc_value *items = onnxc_list_items(in->object);
     int64_t count = onnxc_list_length(in->object), axis = attributes[1], dims[ONNXC_MAX_RANK + 1];
     bool new_axis = attributes[2] != 0;
-    if (count == 0) return onnxc_fail_position(context, 0, count);
+    if (count == 0)
+        return onnxc_report(context, ONNXC_INVALID_VALUE, "%.300s: the sequence has no tensors to join",
+                            onnxc_node_name(context, context->node));
     if (items->kind != ONNXC_TENSOR) return onnxc_raise(context, ONNXC_WRONG_KIND, items->kind);
     int32_t rank = items->rank + new_axis, dtype = items->dtype;
     if (axis < 0) axis += rank;

@@ -159,7 +159,7 @@ def concat_from_sequence(inputs: Sequence, attributes: Sequence[int]) -> list:
     """sequence -> its tensors one after the other. Attributes: axis, 1 where that is a new axis."""
     (sequence,), (axis, new_axis) = inputs, attributes
     if not sequence:
-        raise InterpretError("index_out_of_range", 0)
+        raise InterpretError("invalid_value", "no tensors")
     try:
         return [(np.stack if new_axis else np.concatenate)(sequence, axis)]
     except ValueError:
