@@ -53,7 +53,8 @@ class Bound:
         context = self._context
         if context is None:
             raise RunError("the bound model is closed", status=NULL_POINTER)
-        context.begin()
+        if context.stop:  # an order that came when it had no call
+            context.begin()
         status = context.function(*context.arguments)
         if status:
             raise context.error(status)
