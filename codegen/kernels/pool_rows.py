@@ -126,8 +126,8 @@ class RowPooling(Piece):
 
     @property
     def part(self) -> tuple[int, int]:
-        """(results, elements of a pixel) that a line has room for; of pixels as long as half a window's share
-        a piece, so that most places that are read serve a whole window of results."""
+        """(results, elements of a pixel) that a line has room for. Of pixels so long that it would hold fewer
+        than two windows it has a piece: each place that is read then serves more results."""
         room = max(self.lanes, LONGEST_LINE // self.extent)
         pixel = self.pixel if isinstance(self.pixel, int) else LONGEST_PIXEL
         if pixel > room // 2:

@@ -42,9 +42,8 @@ class Library:
         known: dict[str, Any] | None,
     ):
         self.path = path
-        self.handles: dict[
-            int, ctypes.c_int32
-        ] = {}  # of contexts; unless the number of one is 0, its runs end
+        #: Of contexts; unless the number of one is 0, its runs end.
+        self.handles: dict[int, ctypes.c_int32] = {}
         self.pool: ctypes.c_void_p = ctypes.c_void_p()
         self.results: int = 0
         self.dll: ctypes.CDLL | None = None

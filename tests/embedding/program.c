@@ -15,13 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                             \
-    do {                                                                                             \
-        if (!(condition)) {                                                                          \
-            fprintf(stderr, "line %d: %s\n", __LINE__, #condition);                                  \
-            exit(1);                                                                                 \
-        }                                                                                            \
-    } while (0)
+#include "../support/check.h"
 
 enum { INPUTS = 4, BATCH = 2, LENGTH = 19, TOKENS = BATCH * LENGTH, LOGITS = TOKENS * 101, THREADS = 4 };
 

@@ -14,13 +14,7 @@
 #include "images.h"
 #include "text.h"
 
-#define CHECK(condition)                                                \
-    do {                                                                \
-        if (!(condition)) {                                             \
-            std::fprintf(stderr, "line %d: %s\n", __LINE__, #condition); \
-            std::exit(1);                                               \
-        }                                                               \
-    } while (0)
+#include "../support/check.h"
 
 namespace {
 

@@ -19,13 +19,7 @@
 
 const onnxc_model *affine_model(void), *divide_model(void);
 
-#define CHECK(condition)                                                                             \
-    do {                                                                                             \
-        if (!(condition)) {                                                                          \
-            fprintf(stderr, "line %d: %s\n", __LINE__, #condition);                                  \
-            exit(1);                                                                                 \
-        }                                                                                            \
-    } while (0)
+#include "../support/check.h"
 
 static int divide(const onnxc_model *model, onnxc_context *context, onnxc_value *out) {
     int64_t dims[] = {2, 3};

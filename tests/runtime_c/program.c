@@ -13,13 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(condition)                                                                     \
-    do {                                                                                     \
-        if (!(condition)) {                                                                  \
-            printf("line %d: %s\n", __LINE__, #condition);                                   \
-            exit(1);                                                                         \
-        }                                                                                    \
-    } while (0)
+#include "../support/check.h"
 
 enum { LONGEST = 5000 };
 

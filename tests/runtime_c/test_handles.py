@@ -1,11 +1,10 @@
 """Contexts that are destroyed or another model's, in libraries that check them; memory and threads of the
 caller's; forks: handles.c."""
 
-import subprocess
 from dataclasses import replace
 
 import pytest
-from support.handmade_models import AFFINE, DIVIDE, HERE, Parts, cc, scale_bytes
+from support.handmade_models import AFFINE, DIVIDE, HERE, Parts, cc, said, scale_bytes
 
 from onnxc.codegen.library.weights import side_file_head
 
@@ -24,26 +23,20 @@ def program(tmp_path_factory):
     return folder / "handles"
 
 
-def run(program, test):
-    done = subprocess.run([program, test], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
-
 def test_a_wrong_context_gets_a_status_and_a_sentence(program):
     others = "the context is one of model 'affine', not of 'divide'"
     ours = "the context is one of model 'divide', not of 'affine'"
     gone = "the context was destroyed, or was never one of model 'divide'"
-    assert run(program, "wrong") == [others, ours, ours, *[gone] * 44]
+    assert said(program, "wrong") == [others, ours, ours, *[gone] * 44]
 
 
 def test_all_memory_comes_from_the_callers_allocator_and_goes_back_there(program):
-    assert run(program, "allocator") == ["options: the allocator lacks a function"]
+    assert said(program, "allocator") == ["options: the allocator lacks a function"]
 
 
 def test_a_pool_of_the_callers_runs_the_parts(program):
-    assert run(program, "pool") == []
+    assert said(program, "pool") == []
 
 
 def test_the_child_of_a_fork_finds_no_lock_held_by_a_thread_that_it_does_not_have(program):
-    assert run(program, "fork") == []
+    assert said(program, "fork") == []

@@ -5,7 +5,7 @@ import subprocess
 
 import onnx
 import pytest
-from support.handmade_models import AFFINE, HERE
+from support.handmade_models import AFFINE, HERE, said
 
 import onnxc
 from onnxc.codegen.library.header import model_header
@@ -31,14 +31,8 @@ def program(affine_path, tmp_path_factory):
     return folder / "wrapper"
 
 
-def run(program, test):
-    done = subprocess.run([program, test], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
-
 def test_elements_and_memory_that_are_not_there_are_none(program):
-    assert run(program, "elements") == [
+    assert said(program, "elements") == [
         "input 'b': data is null",
         "input 'b': data is null",
         "input 'x': data is null",
@@ -47,12 +41,15 @@ def test_elements_and_memory_that_are_not_there_are_none(program):
 
 
 def test_calls_that_have_a_status_throw_nothing_where_memory_is_short(program):
-    assert run(program, "memory") == ["model 'affine' was not compiled for target 'another'", "out of memory"]
+    assert said(program, "memory") == [
+        "model 'affine' was not compiled for target 'another'",
+        "out of memory",
+    ]
 
 
 def test_results_go_to_the_callers_memory_in_every_run(program):
-    assert run(program, "again") == ["one", "two"]
+    assert said(program, "again") == ["one", "two"]
 
 
 def test_a_context_that_is_running_says_so(program):
-    assert run(program, "busy") == ["the context is in use by another thread"]
+    assert said(program, "busy") == ["the context is in use by another thread"]

@@ -16,13 +16,7 @@
 #include "affine.h"
 #include "lower.h"
 
-#define CHECK(condition)                                                \
-    do {                                                                \
-        if (!(condition)) {                                             \
-            std::fprintf(stderr, "line %d: %s\n", __LINE__, #condition); \
-            std::exit(1);                                               \
-        }                                                               \
-    } while (0)
+#include "../support/check.h"
 
 static long left = -1; /* allocations that are granted; -1: all */
 

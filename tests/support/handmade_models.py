@@ -75,6 +75,13 @@ def cc(*arguments: object) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def said(program: Path, test: str) -> list[str]:
+    """The lines that a program prints, which must end with status 0."""
+    done = subprocess.run([program, test], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
 def scale_bytes(scale: float) -> bytes:
     return np.array([scale], np.float32).tobytes().ljust(64, b"\0")
 
