@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..ir import dims
@@ -220,6 +220,24 @@ class KernelText(Text[KernelFunction]):
 
     def step(self, parts: Dimension, work: Dimension, scratch: Dimension = 64, unit: Dimension = 0) -> Step:
         return Step(str(self), tuple(self.arguments), parts, work, scratch, unit)
+
+
+def either(condition: Dimension, one: Code, other: Code) -> Code:
+    """What runs `one` where the condition, which the run knows, is 1, and `other` where it is 0: a step
+    without parts is passed over. An operand may be written over where both allow it."""
+
+    def told(code: Code, runs: Dimension, before: int) -> Iterator[Step]:
+        for step in code.steps:
+            moved = (
+                replace(word, index=word.index + before) if word.kind == "temporary" else word
+                for word in step.arguments
+            )
+            yield replace(step, arguments=tuple(moved), parts=step.parts * runs)
+
+    steps = (*told(one, condition, 0), *told(other, 1 - condition, len(one.temporaries)))
+    buffers = [size * condition for size in one.temporaries]
+    buffers += [size * (1 - condition) for size in other.temporaries]
+    return Code(steps, tuple(buffers), tuple(k for k in one.over if k in other.over))
 
 
 FactT = TypeVar("FactT")

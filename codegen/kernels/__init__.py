@@ -24,6 +24,7 @@ from . import (
     gemm,
     gemm_dots,
     gemm_experts,
+    gemm_few,
     gemm_matrix,
     gemm_pairs,
     gemm_sliced,
@@ -43,6 +44,7 @@ from . import (
 )
 
 KERNELS: tuple[Kernel, ...] = (
+    gemm_few,
     gemm,
     gemm_dots,
     gemm_experts,

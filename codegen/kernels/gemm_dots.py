@@ -44,7 +44,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     """The fastest tile by estimate, where both operands are floats that lie along k."""
     contraction = contraction_of(node)
     product = None if contraction is None else product_of(contraction)
-    if contraction is None or product is None or not _fits(product, target):
+    if contraction is None or product is None or not fits(product, target):
         return
     if not mk.supported(product.lhs, product.rhs, product.accumulate):
         return
@@ -57,7 +57,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
         yield Offer(cost, tiling)
 
 
-def _fits(product: Product, target: Target) -> bool:
+def fits(product: Product, target: Target) -> bool:
     """Whether terms lie together in both operands, and what is left of them can be loaded."""
     along = len(product.k) == 1 and product.k[0].strides[A] == product.k[0].strides[B] == 1
     loaded = target.masked or isinstance(product.depth, int)

@@ -30,7 +30,7 @@ import numpy as np
 
 from ...ir import dims, dtypes
 from ...ir.arithmetic import multiply_adds_of
-from ...ir.graph import Constant, Node
+from ...ir.graph import Constant, Node, Value
 from ...ir.ops import Conv
 from ...ir.quantised import BYTES
 from ...ir.stored import half_weights
@@ -38,7 +38,18 @@ from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, lasting, nearest, offered, single
+from ..kernel import (
+    Choice,
+    Code,
+    KernelFunction,
+    KernelText,
+    Offer,
+    either,
+    lasting,
+    nearest,
+    offered,
+    single,
+)
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
 from ..tiles.blocked import clear_planes, plane_axes, reckoned, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
@@ -68,6 +79,7 @@ PIECES = range(2, 7)  # those of m: larger ones round more
 LONGEST = 5  # window along one axis that is not also cut into several
 SEVERAL = 3  # images in a group that make up for not knowing how many there are
 FEW_GROUPS = 16  # that threads share, at least
+SIDES = (28, 20, 14, 10, 7, 4, 2, 1)  # of results that may be few pixels
 FEW_CHANNELS = 16  # with fewer the transforms cost more than the products save
 
 
@@ -113,6 +125,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
         found += nearest((timed(option), option) for option in dict.fromkeys(options))
     for cost, tiling in lasting(out.shape[0], found, timed):
         wide = wide_enough(node, halo, cuts[tiling.split, tiling.points][0], tiling.points)
+        tiling = _with_few(node, target, tiling)
         yield Offer(
             cost + packing_estimate(node, target),
             tiling,
@@ -120,6 +133,35 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
             without_halo(block, rank),
             (1, *packed_operands(node)),
         )
+
+
+def _with_few(node: Node[Conv], target: Target, tiling: Tiling) -> Tiling:
+    """The tiling and, where the run may bring less than the typical result, the smallest pieces for that:
+    what large ones make of the weights takes as long for a pixel as for all of a piece."""
+    known = all(isinstance(size, int) for size in node.outputs[0].shape[2:])
+    win, (t, *larger) = _window(node, tiling.split), _points_of(_window(node, tiling.split))
+    if known or tiling.points not in larger or tiling.group is not None or node.op.groups > 1:
+        return tiling
+    small, large = (offered(arithmetic_of(node, target, win, n), node) for n in (t, tiling.points))
+    few, one = replace(tiling, points=t, kept=False), node.outputs[0].shape[0] == 1
+    for side in SIDES:
+        here = _of_size(node, side)
+        cuts = _groupings(here, target, small, win, t, tiling.vectors, tiling.rows)
+        options = [replace(few, pieces=pieces, across=across) for pieces, kept, across in cuts if not kept]
+        options = [option for option in options if option.across != one] or options  # a group of all images
+        best = min(options, key=lambda option: estimate(here, target, small, option).total)
+        if estimate(here, target, small, best).total < estimate(here, target, large, tiling).total:
+            return replace(tiling, few=best, most=side**2)
+    return tiling
+
+
+def _of_size(node: Node[Conv], side: int) -> Node[Conv]:
+    """The convolution of an image whose result has so many rows and columns."""
+    x, out = node.inputs[0], node.outputs[0]
+    sizes = [side * step for step in node.op.strides]
+    small = Value(replace(x.tensor, shape=(*x.shape[:2], *sizes)))
+    results = Value(replace(out.tensor, shape=(*out.shape[:2], *(side for _ in sizes))))
+    return replace(node, inputs=(small, *node.inputs[1:]), outputs=(results,))
 
 
 def _has_phases(node: Node[Conv]) -> bool:
@@ -441,7 +483,13 @@ def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
     spans = _spans(node, win, choice.block, tiling.vectors, tiling.group)
     arithmetic = offered(arithmetic_of(node, target, win, tiling.points), node)
     plan = WinogradPlan(node, choice, target, win, arithmetic, spans, folded(node))
-    return packed_by_run(node, emit_plan(plan), target, plan.weight_bytes, [plan.run_panels])
+    code = packed_by_run(node, emit_plan(plan), target, plan.weight_bytes, [plan.run_panels])
+    if tiling.few is None or tiling.most is None:
+        return code
+    small = offered(arithmetic_of(node, target, win, tiling.few.points), node)
+    few = replace(choice, cost=estimate(node, target, small, tiling.few), tiling=tiling.few)
+    pixels = dims.product(node.outputs[0].shape[2:])
+    return either(dims.compare("lt", tiling.most, pixels), code, emit(node, few, target))
 
 
 def emit_plan(plan: WinogradPlan) -> Code:

@@ -37,7 +37,8 @@ class Tiling:
     `pieces`; panels of `vectors` blocks of channels and tiles of at most `rows` pieces. `kept`: weights are
     transformed once, all of them, not for every group. `stored`: the weights' type, where it is not that of
     sums. `group`: channels that one dot product adds up, where weights are transformed before the run.
-    `split`: into how many a long window is cut. `across`: groups go from one image to the next."""
+    `split`: into how many a long window is cut. `across`: groups go from one image to the next. `few`: how
+    results of at most `most` pixels are cut, where only the run knows their size; the same weights."""
 
     points: int
     vectors: int
@@ -48,6 +49,8 @@ class Tiling:
     group: int | None = None
     split: int = 1
     across: bool = False
+    few: Tiling | None = None
+    most: int | None = None
 
 
 @dataclass(frozen=True)

@@ -161,3 +161,26 @@ def test_small_types_come_in_packed_go_out_and_are_written_and_read(tmp_path):
         assert (wide.dtype, wide.tolist()) == (np.float32, list(numbers)), name
         assert [float(t) for t in texts] == list(numbers), name
         assert (read.dtype, read.astype(np.float32).tolist()) == (dtypes.numpy_dtype(name), [1, 1]), name
+
+
+@pytest.mark.parametrize(
+    "precision", ["", ", precision = 1", ", precision = 10"], ids=["scale", "single", "half"]
+)
+@pytest.mark.parametrize("opset", [21, 23, 25])
+def test_a_quotient_is_of_the_type_that_the_model_says_before_it_is_quantised(opset, precision, tmp_path):
+    """Before operator set 23 nothing says it, and it is float32."""
+    if precision and opset < 23:
+        precision = ""
+    model = parsed(
+        f"""g (float16[n] x, float16 s) => (int16[n] y) {{
+        zero = Constant <value = int16 {{0}}> ()
+        y = QuantizeLinear <axis = 0{precision}> (x, s, zero)
+    }}""",
+        opset=opset,
+    )
+    x, s = np.array([9999, 12345, 777.5, -5001, 0.2], np.float16), np.float16(0.35)
+    single = opset < 23 or precision.endswith(" 1")
+    ratio = x.astype(np.float32) / np.float32(s) if single else (x / s).astype(np.float32)
+    compiled = onnxc.load(onnxc.compile(model, tmp_path / "model.so"))
+    expected = np.clip(np.rint(ratio), -32768, 32767).astype(np.int16)
+    np.testing.assert_array_equal(compiled.run(None, {"x": x, "s": s})[0], expected)

@@ -62,13 +62,25 @@ def laid_out(node, choice, wider=0, output_halo=0, parts=False):
 
 def choices(case, kernel, target, every=False):
     """The node, and what the kernel offers for it: unless it is to be every offer, the first of those that
-    differ in tiles or groups alone (of Winograd's one for each size of a piece)."""
+    differ in tiles or groups alone (of Winograd's one for each size of a piece). What cuts few pixels
+    otherwise is followed by the same without that."""
     node = case.node()
-    offered = choices_of(kernel, node, target)
+    offered = [c for choice in choices_of(kernel, node, target) for c in _with_and_without_few(choice)]
     if every:
         return node, offered
-    first = {(getattr(c.tiling, "points", None), c.inputs, c.output): c for c in reversed(offered)}
+    first = {(*_points(c.tiling), c.inputs, c.output): c for c in reversed(offered)}
     return node, list(reversed(first.values()))
+
+
+def _with_and_without_few(choice):
+    yield choice
+    if getattr(choice.tiling, "few", None) is not None:
+        yield replace(choice, tiling=replace(choice.tiling, few=None, most=None))
+
+
+def _points(tiling):
+    """The sizes of pieces of many and of few pixels."""
+    return [getattr(part, "points", None) for part in (tiling, getattr(tiling, "few", None))]
 
 
 def check(case, kernel, target, wider=0, output_halo=0, tolerance=2e-5, every=False):

@@ -331,7 +331,7 @@ Factor = Annotated[Value, Types.of("T2", "float", "float16")]
 def QuantizeLinear(
     b, x: Number, y_scale: Number, y_zero_point: Quantised | None = None, *, axis: int | None = None
 ):
-    return quantization.QuantizeLinear(b, x, y_scale, y_zero_point, axis=1 if axis is None else axis)
+    return quantization.quantize_linear_10(b, x, y_scale, y_zero_point, axis=1 if axis is None else axis)
 
 
 @contrib_op(outputs="y")

@@ -98,7 +98,7 @@ def _blocks(b: Builder, x: Value, axis: int, size: int, parameters: Sequence[Val
 # Rules -------------------------------------------------------------------------------------------
 
 
-@onnx_op(since=10)
+@onnx_op(since=23)
 def QuantizeLinear(
     b, x, y_scale, y_zero_point=None, *, axis=1, saturate=1, block_size=0, output_dtype=0, precision=0
 ):
@@ -116,9 +116,33 @@ def QuantizeLinear(
     operands = _views(b, x, axis, block_size, y_scale, y_zero_point)
 
     def body(e: Expr, s: Expr, z: Expr | None = None) -> Expr:
-        return quantised(e.cast(exact) / s.cast(exact), z, dtype, bool(saturate))
+        return quantised(_held(_held(e, exact) / _held(s, exact), exact), z, dtype, bool(saturate))
 
     return b.reshape(b.map(*operands, body), x.shape)
+
+
+def _held(x: Expr, dtype: str) -> Expr:
+    """x as a number that the type holds: narrow ones are computed in float32 (`passes/round_late.py`), but
+    for those whose bits are asked for."""
+    x = x.cast(dtype)
+    return x if dtypes.itemsize(dtype) > 2 else expr.bitcast(expr.bitcast(x, "uint16"), dtype)
+
+
+@onnx_op(since=10, name="QuantizeLinear")
+def quantize_linear_10(b, x, y_scale, y_zero_point=None, *, axis=1, saturate=1, block_size=0, output_dtype=0):
+    """Before the type could be told the division is of float32, as in ONNX Runtime."""
+    single = dtypes.NUMBERS["float32"]
+    return QuantizeLinear(
+        b,
+        x,
+        y_scale,
+        y_zero_point,
+        axis=axis,
+        saturate=saturate,
+        block_size=block_size,
+        output_dtype=output_dtype,
+        precision=single,
+    )
 
 
 @onnx_op(since=10)

@@ -345,6 +345,32 @@ def test_sizes_that_only_the_run_knows(target, size):
     check(case, winograd, target, output_halo=1, tolerance=TOLERANCE)
 
 
+@TARGETS
+@pytest.mark.parametrize("options", [{}, {"strides": 2}, {"dilations": 2, "pads": 2}], ids=str)
+def test_few_pixels_that_only_the_run_counts_are_cut_into_the_smallest_pieces(target, options):
+    """Either cut is for all images of a batch, and the other's step has no parts."""
+    names = symbols("n", 64, "h", "w")
+    for side in (1, 9, 40):
+        options = {"pads": 1, **options}
+        case = convolution((3, 64, side, side + 1), (64, 64, 3, 3), symbolic=names, **options)
+        node, offered = choices(case, winograd, target)
+        for choice in (c for c in offered if c.tiling.few):
+            tiling = choice.tiling
+            assert (tiling.few.points, tiling.few.vectors) == (4, tiling.vectors) and tiling.points > 4
+            many, few = winograd.emit(laid_out(node, choice), choice, target).steps
+            env = harness.bind(node, case.arrays)
+            pixels = np.prod([dims.evaluate(size, env) for size in node.outputs[0].shape[2:]])
+            parts = [dims.evaluate(step.parts, env) > 0 for step in (many, few)]
+            assert parts == ([True, False] if pixels > tiling.most else [False, True])
+            check_choice(case, node, choice, target, output_halo=1, tolerance=TOLERANCE)
+
+
+def test_known_sizes_have_one_cut():
+    for symbolic in (None, symbols("n", 64, 9, 10)):
+        case = convolution((3, 64, 9, 10), (64, 64, 3, 3), pads=1, symbolic=symbolic)
+        assert not any(c.tiling.few for c in choices(case, winograd, harness.RUNNABLE[0], every=True)[1])
+
+
 @pytest.mark.parametrize("size", [(0, 16, 5, 5), (1, 16, 0, 5), (1, 16, 5, 0)], ids=str)
 def test_empty_images(size):
     check(convolution(size, (16, 16, 3, 3), pads=1), winograd, harness.RUNNABLE[0])
