@@ -147,10 +147,14 @@ static int32_t onnxc_borrow_list(onnxc_context *context, const char *name, int32
 }
 
 static int32_t onnxc_check_input(onnxc_context *context, int32_t index, bool needs_data) {
+    static const int64_t nothing = 0;
     const onnxc_port *port = &context->library->model->inputs[index];
     onnxc_value *value = &context->inputs[index];
     value->object = NULL;
-    if (value->kind == ONNXC_NONE && port->optional) return ONNXC_OK;
+    if (value->kind == ONNXC_NONE && port->optional) {
+        if (port->kind != ONNXC_OPTIONAL) return ONNXC_OK;
+        *value = (onnxc_value){sizeof *value, ONNXC_OPTIONAL, port->dtype, 1, &nothing, NULL, 0, 0, NULL};
+    }
     if (value->kind != port->kind)
         return onnxc_report(context, ONNXC_WRONG_KIND, "input '%.80s': expected %s, got %s",
                             port->name, onnxc_kind_name(port->kind), onnxc_kind_name(value->kind));

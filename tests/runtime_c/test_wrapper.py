@@ -11,22 +11,41 @@ import onnxc
 from onnxc.codegen.library.header import model_header
 
 pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
-LOWER = """
-    <ir_version: 10, opset_import: ["" : 20]>
-    lower (string[n] x) => (string[n] y) { y = StringNormalizer <case_change_action="LOWER"> (x) }
-"""
+LOWER = """lower (string[n] x) => (string[n] y) {
+    y = StringNormalizer <case_change_action="LOWER"> (x)
+}"""
+INSIDE = "inside (optional(float[n]) o) => (float[n] y) { y = OptionalGetElement (o) }"
+HANDED_ON = """handed (optional(TYPE) o, bool c) => (optional(TYPE) o, optional(TYPE) same,
+                                                   optional(TYPE) chosen, optional(TYPE) carried, bool has) {
+    same = Identity (o)
+    chosen = If (c) <then_branch = yes () => (optional(TYPE) p) { p = Identity (o) },
+                     else_branch = no () => (optional(TYPE) q) { q = Identity (o) }>
+    two = Constant <value_int = 2> ()
+    carried = Loop (two, c, o) <body = round (int64 i, bool c_in, optional(TYPE) r)
+                                          => (bool c_out, optional(TYPE) s) {
+        c_out = Identity (c_in) s = Identity (r) }>
+    has = OptionalHasElement (o)
+}"""
+MODELS = {
+    "lower": LOWER,
+    "inside": INSIDE,
+    "tensor": HANDED_ON.replace("TYPE", "float[n]"),
+    "list": HANDED_ON.replace("TYPE", "seq(float[n])"),
+}
 
 
 @pytest.fixture(scope="module")
 def program(affine_path, tmp_path_factory):
     folder = tmp_path_factory.mktemp("wrapper")
     (folder / "affine.h").write_text(model_header(AFFINE))
-    lower = onnx.parser.parse_model(LOWER)
-    lower_path = onnxc.compile(lower, folder / "lower.so", header=folder / "lower.h")
+    paths = [affine_path]
+    for name, text in MODELS.items():
+        model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {text}')
+        paths.append(onnxc.compile(model, folder / f"{name}.so", header=folder / f"{name}.h"))
     command = ["c++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic", f"-I{onnxc.get_include()}"]
-    command += [f"-I{folder}", HERE / "wrapper.cpp", affine_path, lower_path]
-    command += [f"-Wl,-rpath,{path.parent}" for path in (affine_path, lower_path)]
-    done = subprocess.run([*command, "-o", folder / "wrapper"], capture_output=True, text=True, timeout=300)
+    command += [f"-I{folder}", HERE / "wrapper.cpp", *paths, "-o", folder / "wrapper"]
+    command += [f"-Wl,-rpath,{path.parent}" for path in (affine_path, folder / "lower.so")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return folder / "wrapper"
 
@@ -53,3 +72,7 @@ def test_results_go_to_the_callers_memory_in_every_run(program):
 
 def test_a_context_that_is_running_says_so(program):
     assert said(program, "busy") == ["the context is in use by another thread"]
+
+
+def test_an_optional_input_that_is_left_out_is_an_empty_optional(program):
+    assert said(program, "left_out") == ["y (OptionalGetElement): the optional holds no value"]

@@ -1,10 +1,11 @@
-/* onnxc.hpp around two models of any number of elements, y = 3 x + b and texts in lower case: what becomes of memory.
- * Ends with status 0 when all that it expects is so.
+/* onnxc.hpp around two models of any number of elements, y = 3 x + b and texts in lower case: what becomes of memory;
+ * and around models that hand an optional on. Ends with status 0 when all that it expects is so.
  *
  *   wrapper elements     elements and memory of no bytes are refused where the shape has some
  *   wrapper memory       calls that have a status throw nothing, whichever allocation of theirs fails
  *   wrapper again        results go to the caller's memory in every run, and are gone after one that fails
- *   wrapper busy         a context that is running says so */
+ *   wrapper busy         a context that is running says so
+ *   wrapper left_out     an optional input that is left out is an empty optional, of a tensor and of a sequence */
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -14,7 +15,10 @@
 #include <onnxc.hpp>
 
 #include "affine.h"
+#include "inside.h"
+#include "list.h"
 #include "lower.h"
+#include "tensor.h"
 
 #include "../support/check.h"
 
@@ -155,6 +159,25 @@ void busy() {
     std::puts(pool.status.what());
 }
 
+void left_out() {
+    for (const onnxc_model *model : {tensor_model(), list_model()}) {
+        onnxc::Context context(model);
+        onnxc::Status status;
+        const bool chosen = true;
+        const std::vector<onnxc::Input> inputs{onnxc::Input(), onnxc::scalar(chosen)};
+        const std::vector<onnxc::Value> results = context.run(inputs, status);
+        CHECK(status && results.size() == 5 && !results[4].elements<bool>()[0]);
+        for (int i = 0; i < 4; i++)
+            CHECK(results[i].kind() == ONNXC_OPTIONAL && results[i].items().size() == 0);
+        CHECK(context.workspace_bytes(inputs, status) > 0 && status);
+    }
+    onnxc::Context context(inside_model());
+    onnxc::Status status;
+    context.run({onnxc::Input()}, status);
+    CHECK(status.code() == ONNXC_EMPTY_OPTIONAL);
+    std::puts(status.what());
+}
+
 } // namespace
 
 int main(int count, char **arguments) {
@@ -163,6 +186,7 @@ int main(int count, char **arguments) {
     else if (test == "memory") memory();
     else if (test == "again") again();
     else if (test == "busy") busy();
+    else if (test == "left_out") left_out();
     else return 2;
     return 0;
 }
