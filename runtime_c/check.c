@@ -100,9 +100,11 @@ static int32_t onnxc_check_tensor(onnxc_context *context, const char *name, cons
 
 enum { ONNXC_MAX_NESTING = 64 };
 
-/* Makes an object of a caller's sequence, optional or map, whose tensors stay the caller's. */
-static int32_t onnxc_borrow_list(onnxc_context *context, const char *name, int32_t dtype,
+/* Makes an object of a caller's sequence, optional or map, whose tensors stay the caller's. `type` is the value's,
+ * as onnxc_library has it. */
+static int32_t onnxc_borrow_list(onnxc_context *context, const onnxc_port *port, const char *type,
                                  const onnxc_value *value, int32_t depth, onnxc_object **result) {
+    const char *name = port->name;
     *result = NULL;
     if (value->rank != 1 || value->dims == NULL || value->dims[0] < 0
         || (value->dims[0] > 0 && value->data == NULL))
@@ -114,7 +116,7 @@ static int32_t onnxc_borrow_list(onnxc_context *context, const char *name, int32
         || depth > ONNXC_MAX_NESTING)
         return onnxc_report(context, ONNXC_WRONG_COUNT, "input '%.80s': %s of %lld items, depth %d",
                             name, onnxc_kind_name(value->kind), (long long)count, (int)depth);
-    onnxc_object *list = onnxc_new_list(value->kind, dtype, count);
+    onnxc_object *list = onnxc_new_list(value->kind, port->dtype, count);
     if (list == NULL)
         return onnxc_out_of_memory(context, count < INT64_MAX / 64 ? 64 * count : INT64_MAX);
     const onnxc_value *items = value->data;
@@ -128,12 +130,16 @@ static int32_t onnxc_borrow_list(onnxc_context *context, const char *name, int32
         }
         onnxc_value item = *onnxc_step(items, i);
         item.object = NULL;
-        if (item.kind == ONNXC_TENSOR) {
-            status = onnxc_check_tensor(context, name, NULL, value->kind == ONNXC_MAP ? 0 : dtype,
-                                        &item, true);
+        /* Behind the keys' kind and element type, in a map, are those of its values. */
+        const char *held = *type == 0 ? type : type + 1 + (value->kind == ONNXC_MAP ? 2 * i : 0);
+        if (*held != 0 && item.kind != *held) {
+            status = onnxc_report(context, ONNXC_WRONG_KIND, "input '%.80s': item %lld: expected %s, got %s",
+                                  name, (long long)i, onnxc_kind_name(*held), onnxc_kind_name(item.kind));
+        } else if (item.kind == ONNXC_TENSOR) {
+            status = onnxc_check_tensor(context, name, NULL, *held == 0 ? 0 : held[1], &item, true);
         } else if (item.kind == ONNXC_SEQUENCE || item.kind == ONNXC_MAP) {
             onnxc_object *inner;
-            status = onnxc_borrow_list(context, name, dtype, &item, depth + 1, &inner);
+            status = onnxc_borrow_list(context, port, held, &item, depth + 1, &inner);
             if (status == ONNXC_OK) item = inner->value;
         } else {
             status = onnxc_report(context, ONNXC_WRONG_KIND, "input '%.80s': item %lld is %s", name,
@@ -160,7 +166,7 @@ static int32_t onnxc_check_input(onnxc_context *context, int32_t index, bool nee
                             port->name, onnxc_kind_name(port->kind), onnxc_kind_name(value->kind));
     if (value->kind == ONNXC_TENSOR)
         return onnxc_check_tensor(context, port->name, port, port->dtype, value, needs_data);
-    int32_t status = onnxc_borrow_list(context, port->name, port->dtype, value, 0,
+    int32_t status = onnxc_borrow_list(context, port, context->library->input_types[index], value, 0,
                                        &context->borrowed[index]);
     if (status == ONNXC_OK) *value = context->borrowed[index]->value;
     return status;

@@ -187,6 +187,9 @@ typedef struct onnxc_library {
     const char *weights;          /* the constant data; null: in a side file, or there is none */
     const char *weights_file;     /* the side file, relative to the library's folder; or null */
     onnxc_mapping *mapping;       /* of the side file */
+    /* Of each input: a kind, then the types of what is in it, as many as a value of that kind has: one of a
+     * sequence or optional, of a map those of its keys and of its values, of a tensor its element type. 0: any. */
+    const char *const *input_types;
     int64_t string_table;         /* offset in the weights: two words for each string, its offset */
     int64_t string_count;         /* in the weights and its length */
     int32_t target_count;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ...ir import dims
@@ -78,11 +78,17 @@ def _lowered(lowered: Lowered, module: Module) -> LoweredDescription:
 def _port(name: str, value: Value, dim_names: Mapping[str, str]) -> Port:
     element = element_type(value.type)
     shape = tuple(_size(d, dim_names) for d in value.shape) if isinstance(value.type, TensorType) else None
-    kind, optional = value.type.kind, isinstance(value.type, OptionalType)
-    of = value.type.element.kind if isinstance(value.type, OptionalType) and value.type.element else None
+    kind, optional, holds = value.type.kind, isinstance(value.type, OptionalType), tuple(_held(value.type))
     if isinstance(element, MapType):
-        return Port(name, element.value, shape, kind, optional, key=element.key, of=of)
-    return Port(name, element.dtype if element is not None else None, shape, kind, optional, of=of)
+        return Port(name, element.value, shape, kind, optional, key=element.key, holds=holds)
+    return Port(name, element.dtype if element is not None else None, shape, kind, optional, holds=holds)
+
+
+def _held(type_: Type) -> Iterator[str]:
+    """The kind of a list's items, that of theirs, and so on."""
+    while isinstance(type_, SequenceType | OptionalType) and type_.element is not None:
+        type_ = type_.element
+        yield type_.kind
 
 
 def _typical(value: Value) -> tuple[int, ...] | None:

@@ -31,7 +31,7 @@ class Port:
     optional: bool = False  # an input that may be left out
     state: int | None = None  # of an input: the number of the output that is its next value
     key: str | None = None
-    of: str | None = None  # of an optional: the kind of what it holds
+    holds: tuple[str, ...] = ()  # of a sequence or optional: the kind of its items, that of theirs, ...
     typical: tuple[int, ...] | None = None
 
     @property
@@ -54,7 +54,7 @@ class Port:
         }
         entry |= {"optional": True} if self.optional else {}
         entry |= {"key": self.key} if self.key else {}
-        entry |= {"of": self.of} if self.of else {}
+        entry |= {"of": self.holds[0]} if self.kind == "optional" and self.holds else {}
         entry |= {"typical": list(self.typical)} if self.typical else {}
         return entry | ({"state": outputs[self.state].name} if self.state is not None else {})
 

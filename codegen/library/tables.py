@@ -27,7 +27,7 @@ _LOWERED = """target ptr, features ptr, bind ptr, run ptr, operators ptr, node_n
     arena_bytes i64, scratch_bytes i64, feature_count i32, node_count i32, dim_count i32, value_count i32,
     slot_count i32, buffer_count i32"""
 _LIBRARY = """model ptr, lowered ptr, weights ptr, weights_file ptr, mapping ptr,
-    string_table i64, string_count i64, target_count i32, threads i32, checks_handles i32,
+    input_types ptr, string_table i64, string_count i64, target_count i32, threads i32, checks_handles i32,
     weights_digest [32 x i8]"""
 
 #: Field → LLVM's type, of each struct.
@@ -98,6 +98,7 @@ def tables_text(d: LibraryDescription, runtime: str, shared: bool) -> str:
         weights=f"@{d.prefix}__weights" if in_library else "null",
         weights_file=tables.string(d.weights_file and os.fsencode(d.weights_file)),
         mapping="@mapping",
+        input_types=tables.array("ptr", [tables.string(_type_of(port)) for port in d.inputs]),
         string_table=d.string_table,
         string_count=d.string_count,
         target_count=len(d.lowered),
@@ -280,6 +281,16 @@ def _checked(name: str, runtime: str) -> str:
         f"right:\n  {value}tail call {function}({parameters})\n  ret {returned}\n"
         f"wrong:\n{wrong}\n}}"
     )
+
+
+def _type_of(port: Port) -> bytes:
+    """The port's type as the runtime reads it: a kind, then the types of what is in it, of a tensor the
+    element type; 0 where it may be any."""
+    kinds = [abi.KINDS[kind] for kind in (port.kind, *port.holds)]
+    tensor, key, value = abi.KINDS["tensor"], *(dtypes.NUMBERS[t] if t else 0 for t in (port.key, port.dtype))
+    if kinds[-1] == abi.KINDS["map"]:
+        return bytes([*kinds, tensor, key, tensor, value])
+    return bytes([*kinds, value] if kinds[-1] == tensor else kinds)
 
 
 def _struct(name: str, /, **values: object) -> str:

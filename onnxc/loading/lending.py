@@ -34,14 +34,19 @@ from .c_values import (
 def set_value(target: CValue, slot: Slot, value: object, lent: list[Any]) -> None:
     """Makes the struct describe any value. What it points to is appended to `lent`."""
     kind = KINDS[slot.port.kind]
-    if kind == OPTIONAL:
-        _set_list(target, kind, slot, [] if value is None else [value], lent)
-    elif value is None:
+    if value is None and kind != OPTIONAL:
         if not slot.port.optional:
             raise RunError(
                 f"input {quote(slot.port.name)}: expected a {slot.port.kind}, got nothing", status=WRONG_KIND
             )
         target.kind = NONE
+    else:
+        _set_kind(target, kind, slot, value, lent)
+
+
+def _set_kind(target: CValue, kind: int, slot: Slot, value: object, lent: list[Any]) -> None:
+    if kind == OPTIONAL:
+        _set_list(target, kind, slot, [] if value is None else [value], lent)
     elif kind == TENSOR:
         _set_tensor(target, slot, value, lent)
     elif kind == MAP:
@@ -76,14 +81,19 @@ def _set_list(target: CValue, kind: int, slot: Slot, items: object, lent: list[A
             f"input {quote(slot.port.name)}: expected a list of arrays, got a {type(items).__name__}",
             status=WRONG_KIND,
         )
+    held = slot.port.of if kind == OPTIONAL else None
     structs = (CValue * max(len(items), 1))()
     for struct, item in zip(structs, items):
         struct.struct_size = ctypes.sizeof(CValue)
-        if isinstance(item, (list, tuple)):
-            _set_list(struct, SEQUENCE, slot, item, lent)
-        else:
-            _set_tensor(struct, slot, item, lent)
+        _set_kind(struct, KINDS[held] if held else _kind_of(item), slot, item, lent)
     _set_items(target, kind, structs, len(items), lent)
+
+
+def _kind_of(item: object) -> int:
+    """What an item of a list is, whose kind the library holds against the model's."""
+    if isinstance(item, (list, tuple)):
+        return SEQUENCE
+    return MAP if isinstance(item, Mapping) else TENSOR
 
 
 def _set_items(target: CValue, kind: int, structs: ctypes.Array, length: int, lent: list[Any]) -> None:
