@@ -8,7 +8,7 @@ dict. What the loader can fill in few steps does not come here.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from .c_values import (
     TENSOR,
     WRONG_DTYPE,
     WRONG_KIND,
+    WRONG_RANK,
     CValue,
     Port,
     Slot,
@@ -66,11 +67,13 @@ def _set_map(target: CValue, slot: Slot, value: object, lent: list[Any]) -> None
     for struct, dtype, items in zip(structs, (port.key, port.dtype), (list(value), list(value.values()))):
         part = Slot.of(Port(port.name, (None,), dtype), dtypes.NUMBERS.get(dtype or "", 0), slot.texts)
         struct.struct_size = ctypes.sizeof(CValue)
-        array = np.empty(len(items), part.numpy)
-        try:
-            array[:] = items
-        except (TypeError, ValueError, OverflowError) as error:
-            raise RunError(f"input {quote(port.name)}: {error}", status=WRONG_DTYPE) from None
+        array = np.fromiter(items, object, len(items)) if dtype == "string" else _from_python(part, items)
+        if array.ndim != 1:
+            raise RunError(
+                f"input {quote(port.name)}: expected one number for each key, "
+                f"got shape {list(array.shape[1:])}",
+                status=WRONG_RANK,
+            )
         _set_tensor(struct, part, array, lent)
     _set_items(target, MAP, structs, 2, lent)
 
@@ -138,16 +141,37 @@ def _as_array(slot: Slot, value: object) -> np.ndarray:
 
 
 def _from_python(slot: Slot, value: object) -> np.ndarray:
-    """A number or a list, which take the slot's type if they fit it, or a tensor of another library."""
+    """A number or a list, or a tensor of another library, which take the slot's type if they fit it."""
     try:
         array = _shared(value) if hasattr(value, "__dlpack__") else np.asarray(value)
-        if slot.numpy is None or slot.numpy.kind == "O" or array.dtype == slot.numpy:
-            return array
-        if array.dtype.kind in "biufc" and np.can_cast(array.dtype, slot.numpy, "same_kind"):
-            return np.asarray(value, slot.numpy)
-        return array
     except (TypeError, ValueError, OverflowError) as error:
         raise RunError(f"input {quote(slot.port.name)}: {error}", status=WRONG_DTYPE) from None
+    return array if slot.numpy is None or array.dtype == slot.numpy else _fitted(slot, array, slot.numpy)
+
+
+def _fitted(slot: Slot, array: np.ndarray, wanted: np.dtype) -> np.ndarray:
+    """The same numbers in the slot's type, floats rounded; an array of another kind of numbers as it is.
+    Raises RunError for a number that the type does not have."""
+    dtype, kind = slot.port.dtype or "", array.dtype.kind
+    floats = "biufc" if wanted.kind == "c" else "biuf"
+    outside: Sequence[Any] | np.ndarray
+    if array.size == 0:  # an empty list is of any type
+        outside = ()
+    elif dtypes.is_integer(dtype) or dtype == "bool":
+        if kind not in "biu" and not all(isinstance(number, int) for number in array.flat):
+            return array
+        low, high = dtypes.integer_range(dtype)
+        outside = [number for number in (array.min(), array.max()) if not low <= int(number) <= high]
+    elif kind in floats and not wanted.hasobject and np.can_cast(array.dtype, wanted, "same_kind"):
+        with np.errstate(all="ignore"):
+            outside = array[np.isfinite(array) != np.isfinite(array.astype(wanted))]
+    else:
+        return array
+    if len(outside):
+        raise RunError(
+            f"input {quote(slot.port.name)}: {outside[0]} is no number of {dtype}", status=WRONG_DTYPE
+        )
+    return array.astype(wanted)
 
 
 def _shared(value: Any) -> np.ndarray:
