@@ -57,9 +57,10 @@ def require_origin(model: Model, source: Path) -> None:
 def ports_of(proto: Any) -> list[Any]:
     """The inputs that a run has to give, as a compiled model would tell them."""
     from ..frontend.tensors import DTYPE_NAMES
+    from ..frontend.walk import initializers
     from ..loading.c_values import Port
 
-    given = {tensor.name for tensor in proto.graph.initializer}
+    given = initializers(proto.graph)
     found = []
     for value in proto.graph.input:
         if value.name in given:

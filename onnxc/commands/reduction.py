@@ -190,7 +190,7 @@ class Pieces:
         """The model of these nodes; None where the type of an input is not known."""
         import onnx
 
-        from ..frontend.walk import captured_names
+        from ..frontend.walk import captured_names, initializers
 
         kept = [self.proto.graph.node[k] for k in sorted(nodes, key=lambda k: self.order.get(k, k))]
         names = {name for node in kept for name in node.output if name}
@@ -210,8 +210,7 @@ class Pieces:
         graph.initializer.extend(tensor for tensor in stored if tensor.name in read)
         sparse = self.proto.graph.sparse_initializer
         graph.sparse_initializer.extend(tensor for tensor in sparse if tensor.values.name in read)
-        constant = {tensor.name for tensor in graph.initializer}
-        constant |= {tensor.values.name for tensor in graph.sparse_initializer}
+        constant = initializers(graph)
         for name in read:
             if name in names or name in constant:
                 continue

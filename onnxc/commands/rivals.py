@@ -229,10 +229,12 @@ def save_with_sizes(model: str, arrays: Mapping[str, np.ndarray], to: Path) -> l
     """Writes the model with its inputs' sizes fixed to those of the arrays; the names of its inputs."""
     import onnx
 
+    from ..frontend.walk import initializers
+
     try:
         proto = onnx.load(model)
         graph = proto.graph
-        stored = {tensor.name for tensor in graph.initializer}
+        stored = initializers(graph)
         inputs = [entry for entry in graph.input if entry.name not in stored]
         for entry in inputs:
             shape = arrays[entry.name].shape if entry.name in arrays else ()

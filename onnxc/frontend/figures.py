@@ -13,7 +13,7 @@ from ..ir.graph import Graph
 from .importer import Imported
 from .model_file import ModelFile
 from .tensors import DTYPE_NAMES
-from .walk import all_node_lists, all_tensors
+from .walk import all_node_lists, all_tensors, initializers
 
 
 def library_details(imported: Imported, graph: Graph) -> dict[str, object]:
@@ -46,7 +46,7 @@ def overridable(proto: onnx.ModelProto) -> list[dict[str, object]]:
     initializers had to be inputs."""
     if proto.ir_version < 4:
         return []
-    stored = {t.name for t in proto.graph.initializer}
+    stored = initializers(proto.graph)
     return [
         {
             "name": port.name,

@@ -6,8 +6,10 @@ leaves out is emptied, so that nothing in it is checked or reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence, Set
 from dataclasses import replace
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import onnx
@@ -93,11 +95,22 @@ def _converted(given: np.ndarray, dtype: str) -> np.ndarray | None:
 
 def _make_constant(graph: onnx.GraphProto, tensor: TensorProto) -> None:
     """An input, which may have been an initializer too, becomes an initializer alone."""
-    for entries in (graph.input, graph.initializer):
-        for k in range(len(entries) - 1, -1, -1):
-            if entries[k].name == tensor.name:
-                del entries[k]
-    graph.initializer.append(tensor)
+    _drop(graph.input, {tensor.name}, attrgetter("name"))
+    store(graph, [tensor])
+
+
+def store(graph: onnx.GraphProto, given: Sequence[TensorProto]) -> None:
+    """Makes the tensors the graph's initializers of their names, in the place of dense and sparse ones."""
+    names = {tensor.name for tensor in given}
+    _drop(graph.initializer, names, attrgetter("name"))
+    _drop(graph.sparse_initializer, names, attrgetter("values.name"))
+    graph.initializer.extend(given)
+
+
+def _drop(entries: MutableSequence, names: Set[str], name_of: Callable[[Any], str]) -> None:
+    for k in reversed(range(len(entries))):
+        if name_of(entries[k]) in names:
+            del entries[k]
 
 
 def _conditions(model: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, str]]:

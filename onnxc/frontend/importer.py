@@ -52,7 +52,7 @@ from .regions import (
     holds,
 )
 from .states import facts_of_states, sizes_of_states, with_states
-from .walk import all_node_lists, captured_names, topological_order
+from .walk import all_node_lists, captured_names, initializers, topological_order
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ class Importer:
         scope = Scope(builder)
         builder.site = Site(self, scope)
         self.usual = self._usual_sizes(proto)
-        stored = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
+        stored = initializers(proto)
 
         def input_of(information: onnx.ValueInfoProto) -> Value:
             return builder.input(self._input_type(information), information.name)
@@ -171,16 +171,12 @@ class Importer:
 
     def _body(self, scope: Scope, proto: onnx.GraphProto, output_names: Sequence[str]) -> list[Value]:
         """Imports a graph's initializers and nodes into scope; its outputs."""
-
-        def constant_of(sparse: onnx.SparseTensorProto) -> Value:
-            return scope.builder.constant(tensors.sparse_array(sparse, self.model), name=sparse.values.name)
-
-        for tensor in proto.initializer:
-            if tensor.name not in scope.values:
-                scope.values[tensor.name] = self._initializer(scope.builder, tensor)
-        for sparse in proto.sparse_initializer:
-            origin = Origin(self.file, f"initializer {sparse.values.name}")
-            scope.values[sparse.values.name] = self._guarded(origin, partial(constant_of, sparse))
+        arrays = {t.name: partial(tensors.tensor_array, t, self.model) for t in proto.initializer}
+        sparse = proto.sparse_initializer
+        arrays |= {s.values.name: partial(tensors.sparse_array, s, self.model) for s in sparse}
+        for name, array in arrays.items():
+            if name not in scope.values:  # else the run gives it
+                scope.values[name] = self._initializer(scope.builder, name, array)
         outputs = self.nodes(scope, _sorted(proto.node), output_names)
         self._check_declared(scope, proto)
         return outputs
@@ -188,7 +184,7 @@ class Importer:
     def _check_declared(self, scope: Scope, proto: onnx.GraphProto) -> None:
         """Refuses what is declared of a value, of an initializer also by the input of its name, where it
         contradicts what the value is."""
-        stored = {t.name for t in proto.initializer}
+        stored = initializers(proto)
         for information in (*proto.input, *proto.value_info, *proto.output):
             value = scope.values.get(information.name)
             if value is not None:
@@ -197,12 +193,12 @@ class Importer:
                 if problem:
                     self.diagnostics.add(problem, Origin(self.file, information.name))
 
-    def _initializer(self, builder: Builder, tensor: onnx.TensorProto) -> Value | None:
-        origin = Origin(self.file, f"initializer {tensor.name}")
+    def _initializer(self, builder: Builder, name: str, array: Callable[[], np.ndarray]) -> Value | None:
+        origin = Origin(self.file, f"initializer {name}")
 
         def stored() -> Value:
-            value = builder.constant(tensors.tensor_array(tensor, self.model), name=tensor.name)
-            return builder.as_data(value) if tensor.name in self.varied else value
+            value = builder.constant(array(), name=name)
+            return builder.as_data(value) if name in self.varied else value
 
         return self._guarded(origin, stored)
 

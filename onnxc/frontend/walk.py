@@ -64,11 +64,16 @@ def all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
             yield from attribute_tensors(attribute)
 
 
+def initializers(graph: onnx.GraphProto) -> set[str]:
+    """The values that a graph stores, dense and sparse ones."""
+    names = {tensor.name for tensor in graph.initializer}
+    names.update(sparse.values.name for sparse in graph.sparse_initializer)
+    return names
+
+
 def definitions(graph: onnx.GraphProto) -> set[str]:
     """The values that a graph defines: inputs, initializers and the outputs of its nodes."""
-    names = {value.name for value in graph.input}
-    names.update(tensor.name for tensor in graph.initializer)
-    names.update(sparse.values.name for sparse in graph.sparse_initializer)
+    names = {value.name for value in graph.input} | initializers(graph)
     for node in graph.node:
         names.update(node.output)
     return names

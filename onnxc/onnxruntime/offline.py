@@ -28,21 +28,21 @@ def edited(source: str | bytes | onnx.ModelProto, options: SessionOptions) -> on
     import onnx
     from onnx import numpy_helper
 
+    from ..frontend.fixed_values import store
+
     model = _loaded(source, options._files, options._external, options._data_folder)
     given = {**options._external, **options._initializers}
-    for tensor in model.graph.initializer:
-        if tensor.name in given:
-            value = numpy_helper.from_array(given[tensor.name].numpy(), tensor.name)
-            if value.data_type != tensor.data_type or list(value.dims) != list(tensor.dims):
-                raise made(
-                    InvalidArgument, f"the initializer '{tensor.name}' is given with another type or shape"
-                )
-            tensor.CopyFrom(value)
-    absent = given.keys() - {tensor.name for tensor in model.graph.initializer}
-    if absent & options._external.keys():
+    stored = {t.name: (t.data_type, list(t.dims)) for t in model.graph.initializer}
+    sparse = model.graph.sparse_initializer
+    stored |= {s.values.name: (s.values.data_type, list(s.dims)) for s in sparse}
+    if absent := options._external.keys() - stored:
         raise made(InvalidArgument, f"the model has no initializer '{min(absent)}'")
-    for name in sorted(absent):
-        model.graph.initializer.append(numpy_helper.from_array(given[name].numpy(), name))
+    values = [numpy_helper.from_array(given[name].numpy(), name) for name in sorted(given)]
+    for value in values:
+        kind = value.data_type, list(value.dims)
+        if stored.get(value.name, kind) != kind:
+            raise made(InvalidArgument, f"the initializer '{value.name}' is given with another type or shape")
+    store(model.graph, values)
     assert isinstance(model, onnx.ModelProto)
     return model
 

@@ -3,8 +3,9 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from support.few_nodes import with_sparse_default
 
-from onnxc.commands.comparison import compare, reference, ulp_distance
+from onnxc.commands.comparison import compare, ports_of, reference, ulp_distance
 from onnxc.errors import CompileError
 
 NAN, INF = np.nan, np.inf
@@ -112,6 +113,10 @@ def test_every_kind_of_value_agrees_with_itself(value):
 
 
 # The others
+
+
+def test_an_input_with_a_sparse_default_need_not_be_given():
+    assert [port.name for port in ports_of(with_sparse_default())] == ["x"]
 
 
 def test_a_missing_package_is_told(monkeypatch):

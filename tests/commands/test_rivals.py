@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from support.few_nodes import with_sparse_default
 
 from onnxc.commands import rival_process, rivals
 from onnxc.commands.rivals import rival, save_with_sizes
@@ -61,6 +62,13 @@ def test_sizes_are_fixed_in_a_copy_and_weights_are_no_inputs(model, tmp_path):
     assert [entry.name for entry in graph.input] == ["x"]
     for value in (graph.input[0], graph.output[0]):
         assert [dim.dim_value for dim in value.type.tensor_type.shape.dim] == [2, 3]
+
+
+def test_sparse_weights_are_no_inputs_either(tmp_path):
+    model, copy = tmp_path / "m.onnx", tmp_path / "copy.onnx"
+    onnx.save(with_sparse_default(), model)
+    assert save_with_sizes(str(model), {}, copy) == ["x"]
+    assert [entry.name for entry in onnx.load(copy).graph.input] == ["x"]
 
 
 def test_a_rival_elsewhere_answers_with_results_and_seconds(model, python):

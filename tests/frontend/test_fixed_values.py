@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from support.few_nodes import node
+from support.few_nodes import node, with_sparse_default
 
 from onnxc.diagnostics import ModelErrors
 from onnxc.frontend.importer import import_model
@@ -59,6 +59,12 @@ def test_what_a_value_leaves_out_is_not_checked(other):
         imported(choosing(other), sr=8000)
     with pytest.raises(ModelErrors):
         imported(choosing(other))
+
+
+def test_a_value_takes_the_place_of_a_sparse_default():
+    graph = imported(with_sparse_default(), w=[5.0, 6.0])
+    assert [value.name for value in graph.inputs] == ["x"]
+    np.testing.assert_array_equal(run_graph(graph, [np.ones(2, np.float32)])[0], [6, 7])
 
 
 def test_a_values_size_is_that_of_other_inputs():

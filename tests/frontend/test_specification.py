@@ -6,11 +6,14 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.agreement import check_runs
+from support.few_nodes import with_sparse_default
 
 from onnxc.diagnostics import ModelErrors
+from onnxc.frontend.figures import overridable
 from onnxc.frontend.importer import import_model
 from onnxc.ir.dtypes import numpy_dtype
 from onnxc.ir.interpret import run_graph
+from onnxc.options import Options
 
 
 def parsed(text, opset=21):
@@ -35,6 +38,20 @@ def test_an_initializer_is_what_the_input_of_its_name_says(declared, part):
     model.graph.input.pop()
     model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, ["n"]))
     import_model(model)
+
+
+def test_a_sparse_initializer_is_what_the_input_of_its_name_says():
+    model = with_sparse_default()
+    model.graph.input[1].type.tensor_type.shape.dim[0].dim_value = 3
+    refused(model, "'w'", "the shape [3]", "float32")
+
+
+def test_a_run_may_give_an_input_that_has_a_sparse_default():
+    model, x, w = with_sparse_default(), np.ones(2, np.float32), np.array([5, 6], np.float32)
+    assert overridable(model) == [{"name": "w", "dtype": "float32", "shape": [2]}]
+    np.testing.assert_array_equal(run_graph(import_model(model).graph, [x])[0], [1, 4])
+    given = import_model(model, Options(overridable=True)).graph
+    np.testing.assert_array_equal(run_graph(given, [x, w])[0], [6, 7])
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import onnxruntime as theirs
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.bad_models import external
+from support.few_nodes import with_sparse_default
 
 import onnxc
 import onnxc.onnxruntime as ours
@@ -76,6 +77,14 @@ def test_an_initializer_that_is_an_input_may_be_given(session):
     ]
     np.testing.assert_array_equal(session.run(["y"], {"x": X, "w": np.ones(3, np.float32)})[0], X + 1)
     np.testing.assert_array_equal(session.run(["y"], {"x": X})[0], Y)
+
+
+def test_a_sparse_initializer_that_is_an_input_may_be_given(ort):
+    session = ort.InferenceSession(with_sparse_default().SerializeToString())
+    assert [arg.name for arg in session.get_overridable_initializers()] == ["w"]
+    x, w = np.ones(2, np.float32), np.array([5, 6], np.float32)
+    assert session.run(None, {"x": x, "w": w})[0].tolist() == [6, 7]
+    assert session.run(None, {"x": x})[0].tolist() == [1, 4]
 
 
 def test_it_tells_of_itself(session):
@@ -154,6 +163,14 @@ def test_an_initializer_of_the_program_takes_the_models_place(ort, path):
     options.add_initializer("w", value)
     session = ort.InferenceSession(path, options)
     np.testing.assert_array_equal(session.run(["y"], {"x": X})[0], X + 5)
+
+
+def test_an_initializer_of_the_program_takes_the_place_of_a_sparse_one(ort):
+    options = ort.SessionOptions()
+    value = ort.OrtValue.ortvalue_from_numpy(np.array([5, 6], np.float32))
+    options.add_initializer("w", value)
+    session = ort.InferenceSession(with_sparse_default().SerializeToString(), options)
+    assert session.run(None, {"x": np.ones(2, np.float32)})[0].tolist() == [6, 7]
 
 
 def test_the_model_is_written_where_it_is_asked_for(ort, path, tmp_path):

@@ -35,6 +35,19 @@ def graph(*nodes: NodeProto, inputs="x", outputs="y", initializers=()) -> GraphP
     )
 
 
+def sparse(name: str) -> onnx.SparseTensorProto:
+    """The vector [0, 3] under a name, as a sparse tensor."""
+    values = helper.make_tensor(name, FLOAT, [1], [3.0])
+    return helper.make_sparse_tensor(values, helper.make_tensor("", TensorProto.INT64, [1], [1]), [2])
+
+
+def with_sparse_default() -> ModelProto:
+    """y = x + w, where w is [0, 3], a sparse tensor, unless the run gives it."""
+    proto = model(node("Add", "x w", "y"), inputs="x w")
+    proto.graph.sparse_initializer.append(sparse("w"))
+    return proto
+
+
 def model(*nodes: NodeProto, opset: int = 18, functions=(), **parts) -> ModelProto:
     """A model of float vectors of two elements, IR version 9."""
     imports = [helper.make_opsetid("", opset), helper.make_opsetid("local", 1)]
