@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from ..errors import CompileError, Origin, RunError, one_line, shorten
+from ..errors import CompileError, OnnxcError, Origin, RunError, one_line, shorten
 from ..ir import dtypes
 from ..records import dataclass
 from ..target import find_target
@@ -246,10 +246,13 @@ def reference(model: str | os.PathLike | Any, against: str, threads: int = 0, op
         return _onnxruntime(model, threads, optimise) if against == "onnxruntime" else _onnx_reference(model)
     except ImportError as error:
         raise CompileError(f"'{against}' cannot be imported: {error}", "install it with pip") from None
+    except OnnxcError:  # of the model's files
+        raise
     except Exception as error:  # whatever the other raises, it is not this model's run
+        another = "reference" if against == "onnxruntime" else "onnxruntime"
         raise CompileError(
             f"'{against}' cannot load the model: {one_line(str(error), 300)}",
-            "compare with another: --against onnxruntime or reference",
+            f"compare with another: --against {another}",
         ) from None
 
 
@@ -280,18 +283,23 @@ def onnxruntime_session(model: str | os.PathLike | Any, threads: int = 0, optimi
 
 def _exact_source(model: str | os.PathLike | Any, options: Any) -> Any:
     """The model, or one that ONNX Runtime multiplies exactly, which also is an option where it optimises."""
-    import onnx
-
+    from ..frontend.model_file import open_model
+    from ..frontend.tensors import whole
     from .unsigned_weights import with_unsigned_weights
 
     options.add_session_config_entry("session.x64quantprecision", "1")
     if not isinstance(model, (str, os.PathLike)):
         return with_unsigned_weights(model)
-    read = onnx.load(model, load_external_data=False)
+    opened = open_model(model)
+    read = opened.message()
     changed = with_unsigned_weights(read)
+    if changed is read:
+        return model
+    if len(opened.external.roots) > 1:  # links lead out of the folder, where it follows none from
+        return with_unsigned_weights(whole(opened))
     folder = os.path.dirname(os.path.abspath(model))
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-    return model if changed is read else changed
+    return changed
 
 
 def _onnxruntime(model: Any, threads: int, optimise: bool) -> Run:
@@ -332,7 +340,12 @@ def from_onnxruntime(value: Any, type_: str) -> Any:
 def _onnx_reference(model: object) -> Run:
     from onnx.reference import ReferenceEvaluator
 
-    evaluator = ReferenceEvaluator(os.fspath(model) if isinstance(model, (str, os.PathLike)) else model)
+    from ..frontend.model_file import open_model
+    from ..frontend.tensors import whole
+
+    evaluator = ReferenceEvaluator(
+        whole(open_model(model)) if isinstance(model, (str, os.PathLike)) else model
+    )
     return guarded(lambda feeds: list(evaluator.run(None, dict(feeds))), "reference")
 
 

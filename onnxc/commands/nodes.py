@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CompileError, Origin, one_line
 from ..options import DEFAULTS, Options
 from ..records import dataclass
 from . import comparison
@@ -88,16 +87,11 @@ def compare_nodes(
 
 def with_all_outputs(path: str | os.PathLike) -> tuple[Any, list[tuple[Any, str]]]:
     """(the model with every value of its main graph as an output, the nodes in order with these values)."""
-    import onnx
-
+    from ..frontend.model_file import open_model
+    from ..frontend.tensors import whole
     from ..frontend.walk import topological_order
 
-    try:
-        proto = onnx.load(os.fspath(path))
-    except Exception as error:  # the model was read before: a file that changed
-        raise CompileError(
-            f"it cannot be read: {one_line(str(error), 300)}", origin=Origin(os.fspath(path))
-        ) from None
+    proto = whole(open_model(path))
     outputs = {output.name for output in proto.graph.output}
     nodes = []
     for index in topological_order(proto.graph.node)[0]:

@@ -119,17 +119,10 @@ def reduce_command(options: argparse.Namespace) -> int:
 
 def load_model(path: Path) -> Any:
     """The model with its external data, its functions as they are."""
-    import onnx
-
     from ..frontend.model_file import open_model
+    from ..frontend.tensors import whole
 
-    try:
-        proto = onnx.load(os.fspath(path))
-    except Exception as error:  # protobuf and onnx raise many kinds
-        open_model(path)  # says what a file is that is no model
-        raise RunError(f"it cannot be read: {one_line(str(error), 200)}").at(
-            Origin(os.fspath(path))
-        ) from None
+    proto = whole(open_model(path))
     if proto.ByteSize() >= PROTOBUF_LIMIT:
         raise LimitError("models of 2 GB and more cannot be cut into pieces").at(Origin(os.fspath(path)))
     return proto

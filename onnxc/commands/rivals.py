@@ -229,10 +229,12 @@ def save_with_sizes(model: str, arrays: Mapping[str, np.ndarray], to: Path) -> l
     """Writes the model with its inputs' sizes fixed to those of the arrays; the names of its inputs."""
     import onnx
 
+    from ..frontend.model_file import open_model
+    from ..frontend.tensors import whole
     from ..frontend.walk import initializers
 
     try:
-        proto = onnx.load(model)
+        proto = whole(open_model(model))
         graph = proto.graph
         stored = initializers(graph)
         inputs = [entry for entry in graph.input if entry.name not in stored]

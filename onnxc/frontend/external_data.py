@@ -14,7 +14,7 @@ import mmap
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 
@@ -137,6 +137,10 @@ class ExternalFiles:
         roots = (Path(os.path.realpath(model.parent)), Path(os.path.realpath(model)).parent)
         return cls(tuple(dict.fromkeys(roots)), refuse_hard_links)
 
+    def hold(self, contents: Mapping[str, bytes]) -> None:
+        """Takes these contents, by location, for those of files, which are then not looked for."""
+        self._files.update({location: MappedFile("", data, ()) for location, data in contents.items()})
+
     def bytes_of(self, reference: Reference, needed: int) -> memoryview:
         """The `needed` bytes that `reference` points to; ExternalDataError if it does not hold them."""
         file = self.open(reference.location)
@@ -182,7 +186,9 @@ class ExternalFiles:
         name = quote(location)
         if not self.roots:
             raise ExternalDataError(
-                f"the model has external data in {name} but was not given as a path; give the folder too"
+                f"the model has external data in {name} but was not given as a path",
+                remedy="give its path, or a session the folder, by the entry "
+                "session.model_external_initializers_file_folder_path",
             )
         parts = location.split("/")
         if "\0" in location:

@@ -68,6 +68,14 @@ class ModelFile:
         """The path as messages give it; empty where the source was no file."""
         return os.fspath(self.path) if self.path else ""
 
+    def message(self) -> onnx.ModelProto:
+        """A message of its own that has what the model's file holds, tensor data too."""
+        if self._file is not None:
+            return onnx.ModelProto.FromString(memoryview(self._file.data))
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.proto)
+        return proto
+
     def payload(self, tensor: onnx.TensorProto) -> wire.Payload | None:
         """Where in the file the tensor's data was left, or None if the message holds it."""
         if self._skeleton is None or not tensor.HasField("raw_data"):
@@ -135,7 +143,7 @@ def open_model(
 ) -> ModelFile:
     """Open a model from a path, from serialized bytes, or from a ModelProto.
 
-    directory: where external data lies; for a path, always the file's own folder.
+    directory: where external data lies; for a path, if that is not beside the file.
     Raises ModelError, or LimitError over 2 GiB. The structure is not checked yet."""
     folder = Path(directory) if directory else None
     if isinstance(source, onnx.ModelProto):
@@ -151,8 +159,9 @@ def open_model(
     path = Path(os.fsdecode(source))
     try:
         file = _open_file(path)
-        external = ExternalFiles.beside(path, refuse_hard_links)
-        return _parse(file, path, path.parent, external)
+        beside = ExternalFiles.beside(path, refuse_hard_links)
+        external = beside if folder is None else _external_in(folder, refuse_hard_links)
+        return _parse(file, path, folder or path.parent, external)
     except OnnxcError as error:
         raise error.at(Origin(os.fspath(path))) from None
 

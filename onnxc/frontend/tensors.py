@@ -7,17 +7,18 @@ read-only view of them (perhaps unaligned). Types under a byte are unpacked to o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 
-from ..errors import LimitError, ModelError, OnnxcError, UnsupportedError, quote
+from ..errors import LimitError, ModelError, OnnxcError, Origin, UnsupportedError, quote
 from ..ir import dtypes
 from ..records import dataclass
 from .external_data import read_reference
 from .model_file import ModelFile
+from .walk import all_tensors
 from .wire import DATA_FIELDS
 
 MAX_RANK = 32
@@ -118,6 +119,23 @@ def tensor_array(tensor: onnx.TensorProto, model: ModelFile) -> np.ndarray:
     array = flat.reshape(tuple(tensor.dims))
     array.setflags(write=False)
     return array
+
+
+def whole(model: ModelFile, but: Container[str] = ()) -> onnx.ModelProto:
+    """The model as one message that has all its data, the external too: what others can be given to run.
+
+    but: tensors that stay where they are. Raises as `check_tensor` does."""
+    proto = model.message()
+    for tensor in all_tensors(proto):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL and tensor.name not in but:
+            try:
+                *_, data = _locate(tensor, model)
+            except OnnxcError as error:
+                raise error.at(Origin(model.name)) from None
+            tensor.raw_data = bytes(data)
+            tensor.ClearField("data_location")
+            tensor.ClearField("external_data")
+    return proto
 
 
 def sparse_array(sparse: onnx.SparseTensorProto, model: ModelFile, limit: int = DENSE_LIMIT) -> np.ndarray:

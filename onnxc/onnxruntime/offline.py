@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ModelError, OnnxcError
+from ..errors import OnnxcError
 from .enumerations import GraphOptimizationLevel
 from .failures import InvalidArgument, made, translated
 from .kinds import OrtCompileApiFlags
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 def edited(source: str | bytes | onnx.ModelProto, options: SessionOptions) -> onnx.ModelProto:
     """The model with the initializers that the options give."""
-    import onnx
     from onnx import numpy_helper
 
     from ..frontend.fixed_values import store
@@ -43,7 +42,6 @@ def edited(source: str | bytes | onnx.ModelProto, options: SessionOptions) -> on
         if stored.get(value.name, kind) != kind:
             raise made(InvalidArgument, f"the initializer '{value.name}' is given with another type or shape")
     store(model.graph, values)
-    assert isinstance(model, onnx.ModelProto)
     return model
 
 
@@ -55,36 +53,15 @@ def _loaded(
 ) -> onnx.ModelProto:
     """The model in memory, its external data too, of which `files` has some by name and `values` others; the
     rest lies in the folder, or beside the model."""
-    import onnx
-    from google.protobuf.message import DecodeError
-    from onnx.external_data_helper import load_external_data_for_tensor
+    from ..frontend.model_file import open_model
+    from ..frontend.tensors import whole
 
-    from ..frontend.external_data import read_reference
-    from ..frontend.walk import all_tensors
-
-    beside = Path(source).parent if isinstance(source, (str, os.PathLike)) else Path()
-    model = onnx.ModelProto()
     try:
-        if isinstance(source, onnx.ModelProto):
-            model.CopyFrom(source)
-        else:
-            model.ParseFromString(source if isinstance(source, bytes) else Path(source).read_bytes())
-        for tensor in all_tensors(model):
-            if tensor.data_location != onnx.TensorProto.EXTERNAL or tensor.name in values:
-                continue
-            reference = read_reference(tensor.external_data)
-            if reference.location in files:
-                data = files[reference.location][reference.offset or 0 :]
-                tensor.raw_data = data if reference.length is None else data[: reference.length]
-            else:
-                load_external_data_for_tensor(tensor, folder or str(beside))
-            tensor.data_location = onnx.TensorProto.DEFAULT
-            del tensor.external_data[:]
+        model = open_model(source, directory=folder)
+        model.external.hold(files)
+        return whole(model, values)
     except OnnxcError as error:
         raise translated(error, source) from None
-    except (OSError, DecodeError, onnx.checker.ValidationError) as error:
-        raise translated(ModelError(f"cannot be read: {error}"), source) from None
-    return model
 
 
 def with_sizes(

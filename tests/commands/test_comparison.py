@@ -3,10 +3,11 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from support.bad_models import download_cache, external
 from support.few_nodes import with_sparse_default
 
 from onnxc.commands.comparison import compare, ports_of, reference, ulp_distance
-from onnxc.errors import CompileError
+from onnxc.errors import CompileError, ExternalDataError
 
 NAN, INF = np.nan, np.inf
 
@@ -126,8 +127,22 @@ def test_a_missing_package_is_told(monkeypatch):
 
 
 def test_a_model_that_the_other_cannot_load_is_told(tmp_path):
-    with pytest.raises(CompileError, match="'onnxruntime' cannot load the model"):
+    with pytest.raises(CompileError, match="'onnxruntime' cannot load the model") as caught:
         reference(tmp_path / "gone.onnx", "onnxruntime")
+    assert caught.value.remedy == "compare with another: --against reference"
+
+
+def test_what_is_wrong_with_a_models_files_is_not_told_of_the_reference(tmp_path):
+    path = external(data=bytes(4))(tmp_path)
+    with pytest.raises(ExternalDataError, match=f"^{path}: tensor 'w'"):
+        reference(path, "reference")
+
+
+@pytest.mark.parametrize("other", ["onnxruntime", "reference"])
+@pytest.mark.parametrize("written", [external(data=bytes(12)), download_cache], ids=["longer", "links"])
+def test_others_read_external_data_as_the_compiler_does(written, other, tmp_path):
+    (found,) = reference(written(tmp_path), other)({"x": floats(1, 2)})
+    assert np.array_equal(found, floats(1, 2))
 
 
 def test_both_others_give_the_same(tmp_path):

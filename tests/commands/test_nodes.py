@@ -3,6 +3,7 @@
 import numpy as np
 import onnx
 import pytest
+from support.bad_models import download_cache
 from support.few_nodes import model, node
 
 from onnxc.commands import comparison
@@ -20,6 +21,12 @@ def test_every_value_of_the_main_graph_becomes_an_output_in_the_order_of_the_nod
     proto, nodes = with_all_outputs(saved(proto, tmp_path))
     assert {output.name for output in proto.graph.output} == {"y", "s", "a"}
     assert [(n.op_type, name) for n, name in nodes] == [("Shape", "s"), ("Abs", "a"), ("Relu", "y")]
+
+
+def test_values_are_compared_where_external_data_is_behind_links(tmp_path):
+    path = download_cache(tmp_path, np.array([1, 2, 3], np.float32).tobytes())
+    (found,) = compare_nodes(path, "reference", {"x": np.ones(2, np.float32)})
+    assert (found.output, found.difference.agrees) == ("y", True)
 
 
 QUANTISED = """<ir_version: 10, opset_import: ["" : 21]>

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from support.bad_models import download_cache, external
 from support.few_nodes import model, node
 
 from onnxc.commands import reduction
@@ -95,6 +96,12 @@ def test_what_is_no_model_is_told(tmp_path, capsys):
     path.write_bytes(b"\x7fELF" + bytes(100))
     assert main(["reduce", str(path), "-o", str(tmp_path / "part.onnx")]) == 1
     assert "the file is a compiled library or program (ELF)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("written", [external(data=bytes(12)), download_cache], ids=["longer", "links"])
+def test_external_data_is_read_as_the_compiler_reads_it(written, tmp_path):
+    (tensor,) = load_model(written(tmp_path)).graph.initializer
+    assert tensor.raw_data == bytes(8)
 
 
 def test_a_model_without_fault_is_told(tmp_path, capsys):

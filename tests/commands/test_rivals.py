@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from support.bad_models import download_cache
 from support.few_nodes import with_sparse_default
 
 from onnxc.commands import rival_process, rivals
@@ -69,6 +70,12 @@ def test_sparse_weights_are_no_inputs_either(tmp_path):
     onnx.save(with_sparse_default(), model)
     assert save_with_sizes(str(model), {}, copy) == ["x"]
     assert [entry.name for entry in onnx.load(copy).graph.input] == ["x"]
+
+
+def test_a_copy_has_external_data_that_is_behind_links(tmp_path):
+    copy = tmp_path / "copy.onnx"
+    save_with_sizes(str(download_cache(tmp_path, bytes(12))), {}, copy)
+    assert onnx.load(copy).graph.initializer[0].raw_data == bytes(8)
 
 
 def test_a_rival_elsewhere_answers_with_results_and_seconds(model, python):

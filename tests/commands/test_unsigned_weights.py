@@ -1,9 +1,13 @@
 """ONNX Runtime's products of bytes are sums of integers, on processors without dot products too."""
 
+from types import SimpleNamespace
+
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
+from onnxc.commands import comparison
 from onnxc.commands.comparison import onnxruntime_session
 from onnxc.commands.unsigned_weights import with_unsigned_weights
 
@@ -39,6 +43,27 @@ def test_sums_of_products_are_exact(types, constant, optimise):
         session = onnxruntime_session(product(x, w, constant, zero), optimise=optimise)
         (found,) = session.run(None, {"x": x} if constant else {"x": x, "w": w})
         np.testing.assert_array_equal(found, x.astype(int) @ (w.astype(int) - (0 if zero is None else zero)))
+
+
+def test_a_changed_model_has_external_data_that_is_behind_links(tmp_path, monkeypatch):
+    """As on a processor without dot products of bytes."""
+    x, w = full((5, 64), np.uint8), full((64, 40), np.int8)
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
+    blobs.mkdir()
+    snapshot.mkdir()
+    onnx.save(
+        product(x, w, constant=True),
+        blobs / "m",
+        save_as_external_data=True,
+        location="w.bin",
+        size_threshold=0,
+    )
+    for link, to in (("m.onnx", "m"), ("w.bin", "w")):
+        (snapshot / link).symlink_to(blobs / to)
+    (blobs / "w.bin").rename(blobs / "w")
+    monkeypatch.setattr(comparison, "find_target", lambda: SimpleNamespace(dot=lambda *types: None))
+    (found,) = onnxruntime_session(snapshot / "m.onnx").run(None, {"x": x})
+    np.testing.assert_array_equal(found, x.astype(int) @ w.astype(int))
 
 
 def changed(text):

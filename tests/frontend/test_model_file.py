@@ -105,6 +105,17 @@ def test_tensor_bytes_are_those_of_the_file_wherever_they_are(source, tmp_path):
     assert sum(len(data) == BIG.nbytes for _, data in found) == 5
 
 
+@pytest.mark.parametrize("source", ["file", "bytes", "message"])
+def test_a_message_of_its_own_has_all_that_is_in_the_file(source, tmp_path):
+    proto = everywhere()
+    large = proto.graph.initializer[0]
+    proto.training_info.add().initialization.initializer.append(large)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(saved(proto))
+    found = open_model({"file": path, "bytes": saved(proto), "message": proto}[source]).message()
+    assert found == proto and found is not proto
+
+
 def test_large_data_is_not_in_the_message():
     opened = open_model(SUBGRAPHS)
     assert opened.proto.ByteSize() < 2000 < len(SUBGRAPHS) // 30
@@ -221,7 +232,22 @@ def test_external_data_of_a_message_needs_a_folder(tmp_path):
     path = bad_models.external(data=bytes(8))(tmp_path)
     proto = onnx.load(path, load_external_data=False)
     assert check_structure(open_model(proto, directory=path.parent)) == []
-    assert "not given as a path" in str(check_structure(open_model(proto)))
+    (problem,) = check_structure(open_model(proto))
+    assert "not given as a path" in problem.reason
+    assert "session.model_external_initializers_file_folder_path" in problem.remedy
+
+
+def test_external_data_may_lie_elsewhere_than_beside_the_file(tmp_path):
+    path = bad_models.external(data=bytes(8))(tmp_path)
+    alone = path.rename(tmp_path / "model.onnx")
+    assert check_structure(open_model(alone, directory=path.parent)) == []
+    assert "cannot be opened" in str(check_structure(open_model(alone)))
+
+
+def test_external_data_may_be_in_memory(tmp_path):
+    opened = open_model(bad_models.external(data=None)(tmp_path))
+    opened.external.hold({"w.bin": bytes(8)})
+    assert check_structure(opened) == []
 
 
 def test_hard_links_are_refused_on_request(tmp_path):

@@ -7,10 +7,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support.bad_models import external
+from support.bad_models import download_cache, external
 from support.few_nodes import model, node, relu, saved
 
-from onnxc.errors import LimitError, ModelError
+from onnxc.errors import ExternalDataError, LimitError, ModelError
 from onnxc.frontend.model_file import open_model
 from onnxc.frontend.tensors import (
     DTYPE_NAMES,
@@ -21,6 +21,7 @@ from onnxc.frontend.tensors import (
     element_count,
     sparse_array,
     tensor_array,
+    whole,
 )
 
 EMPTY = open_model(relu())
@@ -265,3 +266,24 @@ def test_checking_reads_no_data(tmp_path):
     wrong.dims[0] = 5001
     with pytest.raises(ModelError, match=r"20000 bytes.*needs 20004"):
         check_tensor(wrong, opened)
+
+
+LONGER = np.array([1, 2, 3], np.float32).tobytes()  # what a tensor of two elements has no length for
+STORED = [external(data=LONGER, entries=[("offset", "4")]), lambda folder: download_cache(folder, LONGER[4:])]
+
+
+@pytest.mark.parametrize("written", STORED, ids=["longer", "links"])
+def test_the_whole_model_has_of_external_data_what_its_tensors_have(written, tmp_path):
+    (tensor,) = whole(open_model(written(tmp_path))).graph.initializer
+    assert tensor == TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2], raw_data=LONGER[4:])
+
+
+def test_a_tensor_of_the_whole_model_may_stay_outside(tmp_path):
+    (tensor,) = whole(open_model(external(data=None)(tmp_path)), but={"w"}).graph.initializer
+    assert tensor.external_data[0].value == "w.bin"
+
+
+def test_external_data_that_the_whole_model_lacks_is_told_with_the_file(tmp_path):
+    path = external(data=bytes(4))(tmp_path)
+    with pytest.raises(ExternalDataError, match=f"^{path}: tensor 'w': external data in 'w.bin'"):
+        whole(open_model(path))

@@ -12,7 +12,7 @@ import onnx
 import onnxruntime as theirs
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support.bad_models import external
+from support.bad_models import download_cache, external
 from support.few_nodes import with_sparse_default
 
 import onnxc
@@ -137,6 +137,51 @@ def test_external_data_that_is_missing_or_short_raises_what_it_raises_there(ort,
     if ort is ours:
         assert isinstance(caught.value, (onnxc.ModelError, onnxc.ModelErrors))
         assert re.search(f"{source}: .*external data", str(caught.value))
+
+
+W = np.array([1, 2], np.float32)
+LONGER = bytes(4) + W.tobytes() + bytes(20)  # in a file, of which the model says where it begins
+
+
+@pytest.fixture
+def longer(tmp_path):
+    return external(data=LONGER, entries=[("offset", "4")])(tmp_path)
+
+
+def given_the_folder(options, path):
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
+    return path.read_bytes()
+
+
+def given_the_file(options, path):
+    options.add_external_initializers_from_files_in_memory(["w.bin"], [LONGER], [len(LONGER)])
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("given", [given_the_folder, given_the_file])
+def test_external_data_is_of_the_tensors_size_where_no_length_is_told(ort, longer, given):
+    options = ort.SessionOptions()
+    session = ort.InferenceSession(given(options, longer), options)
+    assert session.run(None, {"x": np.zeros(2, np.float32)})[0].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("form", ["longer", "links"])
+def test_a_model_that_is_written_has_its_external_data_inside(ort, form, longer, tmp_path):
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    path = longer if form == "longer" else download_cache(folder, W.tobytes())
+    content = ort.ModelCompiler(ort.SessionOptions(), str(path)).compile_to_bytes()
+    (stored,) = onnx.load_from_string(content).graph.initializer
+    np.testing.assert_array_equal(numpy_helper.to_array(stored), W)
+
+
+def test_bytes_do_not_say_where_external_data_is(longer, monkeypatch):
+    monkeypatch.chdir(longer.parent)
+    options = ours.SessionOptions()
+    options.add_initializer("other", ours.OrtValue.ortvalue_from_numpy(W))
+    for settings in (None, options):
+        with pytest.raises(ours.capi._pybind_state.Fail, match="file_folder_path"):
+            ours.InferenceSession(longer.read_bytes(), settings)
 
 
 def test_what_is_raised_is_an_error_of_onnxc_too(path):

@@ -172,14 +172,14 @@ def in_attribute(folder: Path) -> Path:
     return path
 
 
-def download_cache(folder: Path) -> Path:
+def download_cache(folder: Path, data: bytes = b"\0" * 8) -> Path:
     """A snapshot folder of links into a folder of blobs, as download caches lay files out."""
     original = external("model.onnx_data", data=None)(folder)
     blobs, snapshot = folder / "blobs", folder / "snapshots" / "1"
     blobs.mkdir()
     snapshot.mkdir(parents=True)
     original.rename(blobs / "aaaa")
-    (blobs / "bbbb").write_bytes(b"\0" * 8)
+    (blobs / "bbbb").write_bytes(data)
     (snapshot / "model.onnx").symlink_to("../../blobs/aaaa")
     (snapshot / "model.onnx_data").symlink_to("../../blobs/bbbb")
     return snapshot / "model.onnx"
