@@ -109,7 +109,8 @@ def _element_types(model: ModelProto) -> dict[str, int]:
     """The types of bytes and of what they are made of, as far as the nodes tell."""
     types: dict[str, int] = {}
     for graph in _graphs_of(model.graph):
-        types.update((tensor.name, tensor.data_type) for tensor in graph.initializer)
+        tensors = (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer))
+        types.update((tensor.name, tensor.data_type) for tensor in tensors)
         types.update((port.name, port.type.tensor_type.elem_type) for port in graph.input)
         for node in graph.node:
             tell = _RESULTS.get(node.op_type, lambda node, types: types.get(_named(node, 0), 0))

@@ -167,7 +167,7 @@ def open_model(
 
 
 def _external_in(directory: str | os.PathLike | None, refuse_hard_links: bool) -> ExternalFiles:
-    roots = () if directory is None else (Path(os.path.realpath(directory)),)
+    roots = (Path(os.path.realpath(directory)),) if directory else ()
     return ExternalFiles(roots, refuse_hard_links)
 
 

@@ -45,6 +45,18 @@ def test_sums_of_products_are_exact(types, constant, optimise):
         np.testing.assert_array_equal(found, x.astype(int) @ (w.astype(int) - (0 if zero is None else zero)))
 
 
+def test_sparse_weights_are_shifted_too():
+    whole = product(full((5, 64), np.uint8), full((64, 40), np.int8), constant=True)
+    del whole.graph.initializer[:]
+    values, places = (
+        helper.make_tensor("w", TensorProto.INT8, [1], [-128]),
+        helper.make_tensor("", 7, [1], [9]),
+    )
+    whole.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [64, 40]))
+    changed = with_unsigned_weights(whole)
+    assert [node.op_type for node in changed.graph.node] == [*SHIFT, "MatMulInteger"]
+
+
 def test_a_changed_model_has_external_data_that_is_behind_links(tmp_path, monkeypatch):
     """As on a processor without dot products of bytes."""
     x, w = full((5, 64), np.uint8), full((64, 40), np.int8)

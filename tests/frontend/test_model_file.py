@@ -232,7 +232,7 @@ def test_external_data_of_a_message_needs_a_folder(tmp_path):
     path = bad_models.external(data=bytes(8))(tmp_path)
     proto = onnx.load(path, load_external_data=False)
     assert check_structure(open_model(proto, directory=path.parent)) == []
-    (problem,) = check_structure(open_model(proto))
+    (problem,) = check_structure(open_model(proto, directory=""))
     assert "not given as a path" in problem.reason
     assert "session.model_external_initializers_file_folder_path" in problem.remedy
 
