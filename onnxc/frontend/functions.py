@@ -2,7 +2,8 @@
 
 `y = F(x, alpha=2)`, `F(a, alpha) -> b: t = Elu(a, alpha=@alpha); b = Abs(t)` becomes
 `F_1/t = Elu(x, alpha=2); y = Abs(F_1/t)`: parameters become what the call gives, other values get
-fresh names. Bodies have operator sets of their own, which `Inlined.opset` tells for each node.
+fresh names. A graph that is an attribute's default belongs to the body, one that a call gives to the call.
+Bodies have operator sets of their own, which `Inlined.opset` tells for each node.
 The size of the expansion is known before it starts, and nothing recurses.
 Source: the ONNX IR specification, section Functions.
 """
@@ -20,7 +21,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
 from ..errors import LimitError, ModelError, Origin, quote, shorten
 from ..records import dataclass
-from .walk import definitions, subgraphs
+from .walk import default_graphs, definitions, subgraphs
 
 MAX_NODES = 1_000_000  # after expansion
 MAX_EXPANDED_BYTES = 1 << 28  # of protobuf that expansion makes
@@ -177,10 +178,12 @@ class _Place:
     """Where nodes are copied to: how names and references are read there.
 
     scopes: old -> new names, innermost first; None keeps names, as in the main graph.
-    attributes: what attribute references stand for. label: of the call, for names of nodes."""
+    attributes: what the call gives for attribute references. defaults: what they stand for where it gives
+    nothing, as the function has it. label: of the call, for names of nodes."""
 
     scopes: tuple[Mapping[str, str], ...] | None = None
     attributes: Mapping[str, AttributeProto] = field(default_factory=dict)
+    defaults: Mapping[str, AttributeProto] = field(default_factory=dict)
     opsets: Opsets | None = None
     label: str = ""
     nesting: int = 0
@@ -259,17 +262,22 @@ class _Expansion:
         self._spend(1, copy.ByteSize())
         for attribute in node.attribute:
             if attribute.ref_attr_name:
-                self._bind(attribute, copy, place)
-            elif attribute.HasField("g") or attribute.graphs:
-                kept = copy.attribute.add(name=attribute.name, type=attribute.type)
-                inside = replace(place, nesting=place.nesting + 1)
-                if attribute.HasField("g"):
-                    yield self.copy_graph(attribute.g, kept.g, inside)
-                for graph in attribute.graphs:
-                    yield self.copy_graph(graph, kept.graphs.add(), inside)
+                yield self._bind(attribute, copy, place)
             else:
-                copy.attribute.add().CopyFrom(attribute)
-                self._spend(0, attribute.ByteSize() if place.scopes is not None else 0)
+                yield self.copy_attribute(attribute, copy.attribute.add(), place)
+
+    def copy_attribute(self, attribute: AttributeProto, copy: AttributeProto, place: _Place) -> _Steps:
+        """`attribute`, which refers to no other, into the empty `copy`."""
+        if attribute.HasField("g") or attribute.graphs:
+            copy.name, copy.type = attribute.name, attribute.type
+            inside = replace(place, nesting=place.nesting + 1)
+            if attribute.HasField("g"):
+                yield self.copy_graph(attribute.g, copy.g, inside)
+            for graph in attribute.graphs:
+                yield self.copy_graph(graph, copy.graphs.add(), inside)
+        else:
+            copy.CopyFrom(attribute)
+            self._spend(0, attribute.ByteSize() if place.scopes is not None else 0)
 
     def expand(
         self,
@@ -282,11 +290,8 @@ class _Expansion:
         """The body of `function` for `call`, whose names and attributes are those of the target."""
         _check_call(call, function)
         label = shorten(call.name or call.op_type, LABEL_LIMIT)
-        attributes = {
-            **(defaults or {}),
-            **{a.name: a for a in function.attribute_proto},
-            **{a.name: a for a in call.attribute},
-        }
+        given = {a.name: a for a in call.attribute}
+        defaults = {**(defaults or {}), **{a.name: a for a in function.attribute_proto}}
         names = dict.fromkeys(function.input, "")
         names.update(zip(function.input, call.input, strict=False))
         produced = {name for node in function.node for name in node.output if name}
@@ -299,7 +304,7 @@ class _Expansion:
         for name in sorted(produced - names.keys()):
             names[name] = self._fresh(label, name)
         opsets = imported_opsets(function.opset_import)
-        inner = _Place((names,), attributes, opsets, label, place.nesting)
+        inner = _Place((names,), given, defaults, opsets, label, place.nesting)
         yield self.copy_nodes(function.node, target, inner)
         for formal, actual in copies:
             self._spend(1, 0)
@@ -307,9 +312,10 @@ class _Expansion:
             target.add(op_type="Identity", name=name, input=[inner.rename(formal)], output=[actual])
             self.node_opsets[name] = {"": onnx.defs.onnx_opset_version()}
 
-    def _bind(self, reference: AttributeProto, copy: NodeProto, place: _Place) -> None:
-        """Add to `copy` the attribute that `reference` stands for; nothing if it was not given."""
-        value = place.attributes.get(reference.ref_attr_name)
+    def _bind(self, reference: AttributeProto, copy: NodeProto, place: _Place) -> _Steps:
+        """Add to `copy` the attribute that `reference` stands for; nothing if there is none."""
+        given = place.attributes.get(reference.ref_attr_name)
+        value = place.defaults.get(reference.ref_attr_name) if given is None else given
         if place.scopes is None:
             raise ModelError(
                 f"the attribute {quote(reference.name)} refers to an attribute of a "
@@ -321,18 +327,25 @@ class _Expansion:
         if reference.type and value.type != reference.type:
             raise ModelError(
                 f"the attribute {quote(reference.name)} is declared as "
-                f"{_type_name(reference.type)} but the call gives "
+                f"{_type_name(reference.type)} but {'the default is' if given is None else 'the call gives'} "
                 f"{_type_name(value.type)}",
                 origin=_origin(copy),
             )
-        graphs = [value.g] if value.HasField("g") else list(value.graphs)
-        for graph in graphs:
+        bound = copy.attribute.add()
+        if given is None:  # a default sees what the function's own nodes see, wherever it takes its place
+            yield self.copy_attribute(value, bound, replace(place, scopes=place.scopes[-1:]))
+        else:
+            self._copy_given(given, bound, place)
+        bound.name = reference.name
+
+    def _copy_given(self, given: AttributeProto, copy: AttributeProto, place: _Place) -> None:
+        """What a call gives, whose names and references are resolved already, into the empty `copy`."""
+        for graph in [given.g] if given.HasField("g") else given.graphs:
             self._spend(*_measure(graph, MAX_NESTING - place.nesting))
         try:
-            copy.attribute.add().CopyFrom(value)
+            copy.CopyFrom(given)
         except DecodeError:  # protobuf copies fewer levels than can be built
             raise _too_deep() from None
-        copy.attribute[-1].name = reference.name
 
     def _fresh(self, label: str, name: str) -> str:
         return self.names.fresh(f"{label}/{shorten(name, LABEL_LIMIT)}")
@@ -382,6 +395,11 @@ def _all_names(model: onnx.ModelProto) -> set[str]:
     return names
 
 
+def _own_nodes(function: FunctionProto) -> list[NodeProto]:
+    """The nodes of a function's body and of the graphs that its attributes are by default."""
+    return [*function.node, *(node for _, graph in default_graphs(function) for node in graph.node)]
+
+
 def _nested_nodes(nodes: Iterable[NodeProto]) -> Iterable[NodeProto]:
     """`nodes` and the nodes of all their subgraphs."""
     return (node for node, _ in _nested_nodes_and_levels(nodes))
@@ -424,7 +442,7 @@ def check_expansion(model: onnx.ModelProto, max_nodes: int = MAX_NODES) -> None:
     costs: dict[FunctionKey, _Cost] = {}
     for key in _callees_first(functions):
         function = functions[key]
-        costs[key] = _cost(function.node, function.ByteSize(), functions, costs, max_nodes)
+        costs[key] = _cost(_own_nodes(function), function.ByteSize(), functions, costs, max_nodes)
     total = _cost(model.graph.node, 0, functions, costs, max_nodes)
     if total.nodes > max_nodes or total.bytes > MAX_EXPANDED_BYTES:
         raise _too_large(max_nodes)
@@ -469,5 +487,5 @@ def _callees_first(functions: Mapping[FunctionKey, FunctionProto]) -> list[Funct
             raise ModelError(f"functions must not recurse, but {cycle}")
         elif callee not in done:
             active[callee] = None
-            stack.append((callee, iter(calls(functions[callee].node))))
+            stack.append((callee, iter(calls(_own_nodes(functions[callee])))))
     return order

@@ -22,7 +22,7 @@ from . import functions as local
 from . import schemas, tensors
 from .model_file import ModelFile
 from .operators import Operators
-from .walk import attribute_tensors, subgraphs, topological_order
+from .walk import attribute_tensors, default_graphs, subgraphs, topological_order
 
 MAX_DIAGNOSTICS = 10_000
 #: What to do about operators that nobody knows.
@@ -171,6 +171,11 @@ class _Check:
         )
         self.define_outputs(body, defined)
         self.bodies(body)
+        for name, graph in default_graphs(function):
+            self.bodies(self.graph_body(graph, f"{function.name}/{name}/", body))
+        for attribute in function.attribute_proto:
+            for tensor in attribute_tensors(attribute):
+                self.tensor(tensor, origin)
         for name in function.output:
             if name and name not in defined:
                 self.add(f"the function's output {quote(name)} is not defined", origin)
@@ -346,6 +351,8 @@ def _operator_problems(node: NodeProto, version: int) -> Iterator[str]:
         case "If":
             for name, branch in graphs.items():
                 yield from _body_problems(name, branch, 0, outputs, outputs)
+        case _ if any(attribute.ref_attr_name for attribute in node.attribute):
+            return  # what a call tells of the body is not known here
         case "Loop":
             carried = inputs - 2
             yield from _body_problems("body", graphs["body"], inputs, outputs + 1, carried + 1)

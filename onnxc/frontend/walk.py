@@ -16,7 +16,17 @@ Attribute = onnx.AttributeProto
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
     """The graphs in a node's attributes, with the attributes' names."""
-    for attribute in node.attribute:
+    return attribute_graphs(node.attribute)
+
+
+def default_graphs(function: onnx.FunctionProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+    """The graphs that a function's attributes are where a call gives none, with the attributes' names."""
+    return attribute_graphs(function.attribute_proto)
+
+
+def attribute_graphs(attributes: Iterable[Attribute]) -> Iterator[tuple[str, onnx.GraphProto]]:
+    """The graphs in attributes, with the attributes' names."""
+    for attribute in attributes:
         if attribute.HasField("g"):
             yield attribute.name, attribute.g
         for graph in attribute.graphs:
@@ -37,10 +47,13 @@ def attribute_tensors(attribute: Attribute) -> Iterator[onnx.TensorProto]:
 def all_node_lists(
     model: onnx.ModelProto,
 ) -> Iterator[tuple[onnx.GraphProto | None, Sequence[onnx.NodeProto]]]:
-    """(graph, its nodes) of the main graph, every subgraph and every function body (None)."""
+    """(graph, its nodes) of the main graph, every subgraph and every function body (None), whose attributes'
+    defaults count as its subgraphs."""
     pending: list[tuple[onnx.GraphProto | None, Sequence[onnx.NodeProto]]]
     pending = [(model.graph, model.graph.node)]
-    pending += [(None, function.node) for function in model.functions]
+    for function in model.functions:
+        pending.append((None, function.node))
+        pending += [(inner, inner.node) for _, inner in default_graphs(function)]
     while pending:
         graph, nodes = pending.pop()
         yield graph, nodes

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import onnx
 import pytest
-from onnx import AttributeProto, helper
+from onnx import AttributeProto, FunctionProto, NodeProto, helper
 from onnx.reference import ReferenceEvaluator
 from support.bad_models import doubling
 from support.few_nodes import branch, conditional, function, graph, model, node, referring, saved
@@ -181,6 +181,73 @@ def test_a_graph_passed_as_attribute_keeps_the_callers_names():
         call("F", "x", "y", chosen=then), functions=[function("F", "a", "b", *body, attributes=["chosen"])]
     )
     np.testing.assert_array_equal(run(inline_functions(proto))[0], np.abs(X))
+
+
+def chosen(output: str) -> NodeProto:
+    """An If whose branches are both the function's attribute `chosen`."""
+    made = node("If", "c", output)
+    for name in ("then_branch", "else_branch"):
+        made.attribute.add(name=name, type=AttributeProto.GRAPH, ref_attr_name="chosen")
+    return made
+
+
+def choosing(default: onnx.GraphProto, *nodes: NodeProto, **parts) -> FunctionProto:
+    """A function F(a) -> b of these nodes, whose attribute `chosen` is `default` where a call gives none."""
+    choice = node("Constant", "", "c", value=helper.make_tensor("", 9, [], [True]))
+    defaults = [helper.make_attribute("chosen", default)]
+    return function("F", "a", "b", choice, *nodes, defaults=defaults, **parts)
+
+
+def test_a_graph_that_is_a_default_reads_the_functions_values():
+    default = branch(node("Neg", "a", "k"), node("Add", "k d", "t"), outputs="t")
+    proto = model(
+        node("Abs", "x", "a"),  # the caller's own `a`, and its own `d`
+        node("Exp", "x", "d"),
+        call("F", "x", "b"),
+        node("Sum", "b a d", "y"),
+        functions=[choosing(default, node("Mul", "a a", "d"), chosen("b"))],
+    )
+    np.testing.assert_allclose(run(inline_functions(proto))[0], X * X - X + np.abs(X) + np.exp(X))
+
+
+def test_a_graph_that_is_a_default_sees_no_names_of_the_graph_that_it_comes_into():
+    default = branch(node("Neg", "t", "k"), outputs="k")
+    within = branch(node("Exp", "a", "t"), chosen("s"), node("Add", "s t", "v"), outputs="v")
+    taken = node("If", "c", "b", then_branch=within, else_branch=within)
+    functions = [choosing(default, node("Abs", "a", "t"), taken)]
+    inlined = inline_functions(model(call("F", "x", "y"), functions=functions))
+    np.testing.assert_allclose(run(inlined)[0], np.exp(X) - np.abs(X))
+
+
+def test_a_graph_that_is_a_default_calls_functions_and_reads_attributes():
+    default = branch(call("G", "a", "k"), referring("Elu", "k", "t", "gain"), outputs="t")
+    functions = [
+        choosing(default, chosen("b"), attributes=["gain"]),
+        function("G", "a", "b", node("Neg", "a", "b")),
+    ]
+    proto = model(call("F", "x", "y", gain=3.0), functions=functions)
+    np.testing.assert_allclose(run(inline_functions(proto))[0], elu(3.0, -X), rtol=1e-6)
+
+
+def test_a_graph_that_is_a_default_has_the_operator_set_of_its_function():
+    default = branch(node("Neg", "a", "t"), outputs="t")
+    inlined = inline_functions(
+        model(call("F", "x", "y"), opset=20, functions=[choosing(default, chosen("b"), opset=13)])
+    )
+    [taken] = [attribute.g.node[0] for attribute in inlined.graph.node[1].attribute[:1]]
+    assert (taken.op_type, inlined.opset(taken)) == ("Neg", 13)
+
+
+def test_a_given_graph_takes_the_place_of_the_default():
+    default, given = (branch(node(op, name, "t"), outputs="t") for op, name in (("Neg", "a"), ("Abs", "x")))
+    proto = model(call("F", "x", "y", chosen=given), functions=[choosing(default, chosen("b"))])
+    np.testing.assert_array_equal(run(inline_functions(proto))[0], np.abs(X))
+
+
+def test_recursion_by_way_of_a_default_is_refused():
+    default = branch(call("F", "a", "t"), outputs="t")
+    with pytest.raises(ModelError, match="recurse"):
+        inline_functions(model(call("F", "x", "y"), functions=[choosing(default, chosen("b"))]))
 
 
 def test_overloads_are_told_apart():

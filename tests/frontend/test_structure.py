@@ -165,6 +165,26 @@ def test_bodies_of_functions_do_not_see_the_graph():
     assert "'x' is not defined" in line
 
 
+def test_graphs_that_are_defaults_see_the_functions_values_and_no_others():
+    default = branch(node("Add", "a gone", "k"), node("Frob", "k", "t"), outputs="t")
+    defaults = [helper.make_attribute("chosen", default)]
+    made = function("F", "a", "b", node("Relu", "a", "b"), defaults=defaults)
+    assert reasons(model(node("F", "x", "y", domain="local"), functions=[made])) == [
+        "node 'F/n_k' (Add of opset 18): the input 'gone' is not defined",
+        "node 'F/n_t' (Frob of opset 18): unknown operator",
+    ]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [node("Loop", "- - a", "b"), node("Scan", "a", "b", num_scan_inputs=1), node("SequenceMap", "a", "b")],
+)
+def test_a_body_that_is_an_attribute_of_the_function_may_have_any_inputs(made):
+    made.attribute.add(name="body", type=onnx.AttributeProto.GRAPH, ref_attr_name="chosen")
+    functions = [function("F", "a", "b", made, attributes=["chosen"])]
+    assert reasons(model(node("F", "x", "y", domain="local"), functions=functions)) == []
+
+
 def test_functions_are_checked_against_their_own_operator_sets():
     proto = model(
         node("F", "x", "y", domain="local"),
@@ -194,6 +214,16 @@ def test_tensors_are_checked_where_their_place_is_known():
     proto = model(node("Add", "x w", "y"), initializers=[empty])
     assert reasons(proto) == []
     assert "no data" in reasons(open_model(proto))[0]
+
+
+def test_tensors_that_are_defaults_of_functions_are_checked():
+    empty = TensorProto(name="w", data_type=1, dims=[2])
+    within = branch(node("Constant", "", "t", value=empty), outputs="t")
+    for default in (empty, within):
+        defaults = [helper.make_attribute("of", default)]
+        made = function("F", "a", "b", node("Relu", "a", "b"), defaults=defaults)
+        proto = model(node("F", "x", "y", domain="local"), functions=[made])
+        assert "no data" in reasons(open_model(proto))[0]
 
 
 def test_a_long_list_of_problems_ends(monkeypatch):
