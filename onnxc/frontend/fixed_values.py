@@ -20,7 +20,7 @@ from ..errors import Origin, quote
 from ..ir.dtypes import COMPLEX, is_float
 from .model_file import ModelFile
 from .tensors import DTYPE_NAMES, NUMPY_DTYPES
-from .walk import all_node_lists, captured_names, definitions
+from .walk import captured_names, definitions, subgraphs
 
 #: Of names of values: those that are known before a run, and what they are.
 Known = Callable[[ModelFile, Sequence[str]], Mapping[str, np.ndarray]]
@@ -116,11 +116,14 @@ def _drop(entries: MutableSequence, names: Set[str], name_of: Callable[[Any], st
 def _conditions(model: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, str]]:
     """The Ifs, at any depth, whose condition is a value of the main graph, and its name."""
     defined = definitions(model.graph)
-    for graph, nodes in all_node_lists(model):
-        for node in nodes:
-            is_if = graph is not None and node.op_type == "If" and node.domain in ("", "ai.onnx")
-            if is_if and node.input and node.input[0] in defined:
+    pending: list[tuple[onnx.GraphProto, set[str]]] = [(model.graph, set())]
+    while pending:
+        graph, hidden = pending.pop()
+        for node in graph.node:
+            is_if = node.op_type == "If" and node.domain in ("", "ai.onnx")
+            if is_if and node.input and node.input[0] in defined and node.input[0] not in hidden:
                 yield node, node.input[0]
+            pending += [(inner, hidden | definitions(inner)) for _, inner in subgraphs(node)]
 
 
 def _empty(node: onnx.NodeProto, branch: str) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from support.few_nodes import node, with_sparse_default
+from support.few_nodes import function, node, with_sparse_default
 
 from onnxc.diagnostics import ModelErrors
 from onnxc.frontend.importer import import_model
@@ -65,6 +65,23 @@ def test_a_value_takes_the_place_of_a_sparse_default():
     graph = imported(with_sparse_default(), w=[5.0, 6.0])
     assert [value.name for value in graph.inputs] == ["x"]
     np.testing.assert_array_equal(run_graph(graph, [np.ones(2, np.float32)])[0], [6, 7])
+
+
+@pytest.mark.parametrize("where", ["branch", "function"])
+def test_an_if_on_another_value_of_the_same_name_is_left_alone(where):
+    own = node("Constant", "", "fast", value=helper.make_tensor("", TensorProto.BOOL, [], [True]))
+    cases = [branch(node(kind, "x", "c"), output="c") for kind in ("Neg", "Abs")]
+    inner = branch(node("If", "fast", "b", then_branch=cases[0], else_branch=cases[1]), output="b")
+    if where == "branch":
+        inner.node.insert(0, own)
+        model = choosing(node("If", "fast", "b", then_branch=cases[1], else_branch=inner))
+    else:
+        model = choosing(node("F", "x", "b", domain="local"))
+        nodes = [own, node("If", "fast", "b", then_branch=inner, else_branch=inner)]
+        model.functions.append(function("F", "x", "b", *nodes))
+        model.opset_import.append(helper.make_opsetid("local", 1))
+    x, s = np.array([1, -2], np.float32), np.zeros(2, np.float32)
+    np.testing.assert_array_equal(run_graph(imported(model, sr=8000), [x, s])[0], -x)
 
 
 def test_a_values_size_is_that_of_other_inputs():
