@@ -51,13 +51,31 @@ def call_key(node: NodeProto) -> FunctionKey:
     return normal_domain(node.domain), node.op_type, node.overload
 
 
+def function_key(function: FunctionProto) -> FunctionKey:
+    """What calls a function."""
+    return normal_domain(function.domain), function.name, function.overload
+
+
 def local_functions(model: onnx.ModelProto) -> dict[FunctionKey, FunctionProto]:
     """The model's functions by what calls them; of functions with the same key the first."""
     functions: dict[FunctionKey, FunctionProto] = {}
     for function in model.functions:
-        key = (normal_domain(function.domain), function.name, function.overload)
-        functions.setdefault(key, function)
+        functions.setdefault(function_key(function), function)
     return functions
+
+
+def called_functions(model: onnx.ModelProto) -> set[FunctionKey]:
+    """What the main graph comes to call."""
+    functions = local_functions(model)
+    called: set[FunctionKey] = set()
+    pending = [list(model.graph.node)]
+    while pending:
+        for node in _nested_nodes(pending.pop()):
+            key = call_key(node)
+            if key in functions and key not in called:
+                called.add(key)
+                pending.append(_own_nodes(functions[key]))
+    return called
 
 
 @dataclass

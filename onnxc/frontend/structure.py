@@ -2,7 +2,8 @@
 
 Header, operator sets, nodes against their schemas, names against the graphs that define them,
 cycles, signatures of subgraphs, functions, sizes of tensors. Dead nodes and unused functions are
-checked too. Every name is looked at a constant number of times, and nothing recurses.
+checked too, but what these alone call need not be supported. Every name is looked at a constant
+number of times, and nothing recurses.
 Source: the ONNX IR specification; operators from onnx.defs.
 """
 
@@ -135,15 +136,19 @@ class _Check:
                 self.add(f"the input {quote(value.name)} {problem}")
 
     def all_functions(self) -> None:
-        counts = Counter((local.normal_domain(f.domain), f.name, f.overload) for f in self.proto.functions)
+        counts = Counter(map(local.function_key, self.proto.functions))
         for (domain, name, _), count in counts.items():
             origin = Origin(op_type=name, domain=domain)
             if count > 1:
                 self.add(f"the function is defined {count} times", origin)
             if not name:
                 self.add("a function has no name", origin)
+        called = local.called_functions(self.proto)
         for function in self.proto.functions:
+            before = len(self.found)
             self.function(function)
+            if local.function_key(function) not in called:
+                self.found[before:] = [p for p in self.found[before:] if p.kind != "unsupported"]
         if self.proto.functions:
             try:
                 local.check_expansion(self.proto)
@@ -299,25 +304,32 @@ class _Check:
         elif not op_type:
             self.add("the node has no operator", origin)
         elif not known:
-            self.add(
-                f"operators of the domain {quote(domain)} are not supported", origin, "unsupported", WITHOUT
-            )
+            self.unknown(node, origin)
         elif version is None and domain in onnx.defs.C.schema_version_map():
             self.add(f"the operator set {quote(domain or 'ai.onnx')} is not imported", origin)
         elif version is None or known[0] <= version <= known[1]:
             version = known[1] if version is None else version  # others are lenient with domains of their own
             signature = schemas.signature(domain, op_type, version)
             if signature is None:
-                self.add(*_unknown(domain, op_type, version, origin))
+                self.unknown(node, origin, version)
             return signature
         return None
 
-
-def _unknown(domain: str, op_type: str, version: int, origin: Origin) -> tuple:
-    if domain not in onnx.defs.C.schema_version_map():  # there may be more of them than there are rules
-        return f"the operator of {quote(domain)} is not supported", origin, "unsupported", WITHOUT
-    reason, remedy = schemas.unknown_operator(domain, op_type, version)
-    return reason, origin, "invalid", remedy
+    def unknown(self, node: NodeProto, origin: Origin, version: int | None = None) -> None:
+        """Reports a node that calls what nobody knows. version: of its domain; None where nobody knows that."""
+        domain, op_type, overload = local.call_key(node)
+        overloads = [other for *name, other in self.signatures if name == [domain, op_type]]
+        if overloads:
+            there = ", ".join(map(quote, overloads[:6]))
+            self.add(f"the function has no overload {quote(overload)}; there is {there}", origin)
+        elif version is None:
+            reason = f"operators of the domain {quote(domain)} are not supported"
+            self.add(reason, origin, "unsupported", WITHOUT)
+        elif domain in onnx.defs.C.schema_version_map():
+            reason, remedy = schemas.unknown_operator(domain, op_type, version)
+            self.add(reason, origin, remedy=remedy)
+        else:  # there may be more of them than there are rules
+            self.add(f"the operator of {quote(domain)} is not supported", origin, "unsupported", WITHOUT)
 
 
 def _type_problem(value: onnx.ValueInfoProto) -> str:

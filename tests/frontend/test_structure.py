@@ -194,6 +194,35 @@ def test_functions_are_checked_against_their_own_operator_sets():
     assert "operator set 20, the model imports 13" in reasons(proto)[0]
 
 
+def test_what_a_function_needs_matters_where_it_is_called():
+    """By the graph, by a function, or by a graph that is a default; what is invalid always does."""
+    foreign = function("G", "a", "b", node("Zork", "a", "b", domain="com.example"))
+    called = node("G", "a", "b", domain="local")
+    default = helper.make_attribute("of", branch(called, outputs="b"))
+    relu, nodes = node("Relu", "a", "b"), [node("F", "x", "y", domain="local"), node("Relu", "x", "y")]
+    for functions in ([function("F", "a", "b", called)], [function("F", "a", "b", relu, defaults=[default])]):
+        calling, other = (reasons(model(made, functions=[*functions, foreign])) for made in nodes)
+        assert [line.split(";")[0] for line in calling] == [
+            "node 'G/n_b' (com.example.Zork): operators of the domain 'com.example' are not supported"
+        ]
+        assert other == []
+    wrong = function("G", "a", "b", node("Relu", "gone", "b"))
+    assert "'gone' is not defined" in reasons(model(nodes[1], functions=[wrong]))[0]
+
+
+def test_a_call_of_an_overload_that_is_not_there_says_which_are():
+    first, second = (function("F", "a", "b", node(kind, "a", "b")) for kind in ("Abs", "Neg"))
+    second.overload = "negative"
+    for functions, overload, words in (
+        ([first, second], "positive", "no overload 'positive'; there is '', 'negative'"),
+        ([second], "", "no overload ''; there is 'negative'"),
+    ):
+        called = set_of(node("F", "x", "y", domain="local"), overload=overload)
+        [problem] = check_structure(model(called, functions=functions))
+        assert words in problem.reason
+        assert (problem.node, problem.kind) == ("n_y", "invalid")
+
+
 def test_checked_functions_can_be_inlined():
     proto = model(
         node("F", "x", "y", domain="local"), functions=[function("F", "a", "b", node("Relu", "a", "b"))]
