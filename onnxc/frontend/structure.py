@@ -316,7 +316,7 @@ class _Check:
         return None
 
     def unknown(self, node: NodeProto, origin: Origin, version: int | None = None) -> None:
-        """Reports a node that calls what nobody knows. version: of its domain; None where nobody knows that."""
+        """Reports a node that calls what nobody knows. version: of its domain; None where nobody knows it."""
         domain, op_type, overload = local.call_key(node)
         overloads = [other for *name, other in self.signatures if name == [domain, op_type]]
         if overloads:

@@ -38,9 +38,9 @@ class Stored:
 
 @lru_cache(maxsize=8)  # of those that several kernels look at in turns
 def stored_weights(constant: Constant) -> Stored | None:
-    """What is stored behind constant weights; None where they are as they are."""
+    """What is stored behind constant weights; None where they are as they are or have no elements."""
     made = constant.derivation
-    if made is None:
+    if made is None or not dims.product(constant.shape):
         return None
     if isinstance(made.op, Map):
         return _mapped(made.op.body, made.operands, constant.shape)

@@ -9,7 +9,7 @@ from support.guarded import guarded
 from support.stored import blocks_of, derived
 
 from onnxc.codegen.kernel import choices_of
-from onnxc.codegen.kernels import gemm, gemm_stored
+from onnxc.codegen.kernels import gemm, gemm_stored, loop_nest
 from onnxc.codegen.tiles import gemm_tiling
 from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.graph import Constant, TensorType, Value, make_node
@@ -299,3 +299,12 @@ def test_an_open_batch_takes_of_tiles_that_suit_one_row_one_that_suits_many():
     alone, batch = chosen
     assert batch.time <= 1.05 * alone.time
     assert batch.tiling.vectors < alone.tiling.vectors
+
+
+@pytest.mark.parametrize("n, k", [(0, 1), (0, 64), (3, 0)])
+@pytest.mark.parametrize("zero", ["middle", "each"])
+@TARGETS
+def test_weights_without_elements_are_left_to_other_kernels(target, n, k, zero):
+    node, _, _ = product(blocks_of(8, n, k, 32, zero), 2)
+    assert not choices_of(gemm_stored, node, target)
+    assert choices_of(loop_nest, node, target)
