@@ -70,14 +70,14 @@ def fields(
         field = (expr.input_(0, "uint8") >> (place * bits).cast("uint8")) & ((1 << bits) - 1)
         parts = generate(b, (*shape, each), field, b.reshape(x, (*shape, 1)))
         return b.take(b.reshape(parts, (*before, whole)), len(before), 0, count)
-    *rows, kept = dims.numbers((*before, count))
+    *rows, stored, kept = dims.numbers((*before, whole, count))
     if data.size != dims.product(shape):
         raise ops.TypeMismatch(f"{x.type} are no {dims.product(shape)} bytes")
 
     def make() -> np.ndarray:
         parts = unpacked(data.reshape(-1), bits, data.size * each).reshape(-1, each)
         parts = parts[:, ::-1] if high_first else parts
-        return parts.reshape(*rows, -1)[..., :kept].view(dtypes.numpy_dtype(dtype))
+        return parts.reshape(*rows, stored)[..., :kept].view(dtypes.numpy_dtype(dtype))
 
     return b.constant(Constant(dtype, (*rows, kept), make))
 
@@ -141,7 +141,7 @@ def MatMulNBits(
     """A times the transpose of the weights [N, K], plus the bias. With accuracy_level 4 A has 8 bits, too."""
     if weight_prepacked:
         raise UnsupportedError("weights that are packed for another processor", "export them as they are")
-    if N < 1 or K < 1 or block_size < 16 or block_size & (block_size - 1):
+    if N < 0 or K < 1 or block_size < 16 or block_size & (block_size - 1):
         raise ops.TypeMismatch(f"{N} x {K} weights in blocks of {block_size}")
     blocks = -(-K // block_size)
     q = fields(b, B, bits, (N, blocks * block_size * bits // 8))

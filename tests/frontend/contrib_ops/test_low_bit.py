@@ -62,6 +62,9 @@ PRODUCTS = [
     product(64, 8, 32, stored=True, level=4, zero="packed", bits=8),
     product(64, 8, 16, stored=True, level=4, zero="float"),
     product(64, 8, 32, stored=True, level=4, grouped=True),
+    product(48, 0, 16, stored=True, zero="packed", bias=True),
+    product(48, 0, 16, stored=True, bits=2, level=4),
+    product(48, 0, 16, bits=8, zero="packed"),
 ]
 
 
