@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support import bad_models
 from support.bad_models import Case
-from support.few_nodes import branch, conditional, function, model, node, relu, saved
+from support.few_nodes import branch, conditional, function, graph, model, node, relu, saved
 
 from onnxc.errors import ModelError, OnnxcError
 from onnxc.frontend import wire
@@ -207,6 +207,19 @@ def test_the_hash_is_that_of_the_content(tmp_path):
     path = bad_models.external(data=bytes(8))(tmp_path)
     before = open_model(path).content_hash
     assert open_model(path).content_hash == before
+    (path.parent / "w.bin").write_bytes(bytes(7) + b"1")
+    assert open_model(path).content_hash != before
+
+
+def test_the_hash_covers_files_of_graphs_that_are_defaults(tmp_path):
+    path = bad_models.external(data=bytes(8))(tmp_path)
+    [tensor] = onnx.load(path, load_external_data=False).graph.initializer
+    default = graph(node("Neg", "w", "t"), inputs="", outputs="t", initializers=[tensor])
+    defaults = [onnx.helper.make_attribute("of", default)]
+    path.write_bytes(
+        saved(model(functions=[function("F", "a", "b", node("Abs", "a", "b"), defaults=defaults)]))
+    )
+    before = open_model(path).content_hash
     (path.parent / "w.bin").write_bytes(bytes(7) + b"1")
     assert open_model(path).content_hash != before
 
