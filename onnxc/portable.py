@@ -160,10 +160,8 @@ def _array(name: str, column: Any, dtype: str | None) -> np.ndarray:
                 raise RunError(f"column {quote(str(name))}: row {odd} has the shape {shapes}")
             array = np.stack(rows)
         if not array.ndim:
-            raise RunError(
-                f"column {quote(str(name))}: expected an element for each row, got a {type(column).__name__}",
-                remedy="give its toarray()" if hasattr(column, "toarray") else "",
-            )
+            kind = type(column).__name__
+            raise RunError(f"column {quote(str(name))}: expected an element for each row, got a {kind}")
         return array if dtype is None else _converted(name, array, dtype)
     except (ValueError, ArithmeticError) as error:
         raise RunError(f"column {quote(str(name))}: {error}") from None

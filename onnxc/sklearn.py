@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 
+from .errors import RunError, quote
+from .loading.c_values import Port
+from .loading.loader import Model
 from .portable import Inputs, Portable, feeds_of
 
 
@@ -58,6 +61,19 @@ class Estimator(TransformerMixin, BaseEstimator):
         map for each row."""
         return self._run(X, self.probabilities, 1)
 
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """The names of the columns that `transform` gives, after its output; frames have them with
+        `set_output`. Raises RunError where only a run tells how many there are."""
+        port = _output(self._portable().open(self.threads), self.output, 0)
+        shape = port.shape or ()
+        if port.kind == "tensor" and len(shape) == 1:
+            return np.array([port.name], object)
+        if port.kind == "tensor" and len(shape) == 2 and isinstance(shape[1], int):
+            return np.array([f"{port.name}{k}" for k in range(shape[1])], object)
+        raise RunError(
+            f"how many columns the output {quote(port.name)} has is known in a run only: {port.type_text()}"
+        )
+
     def _portable(self) -> Portable:
         if isinstance(self.model, Portable):
             return self.model
@@ -67,14 +83,54 @@ class Estimator(TransformerMixin, BaseEstimator):
 
     def _run(self, X: Any, name: str | None, place: int) -> np.ndarray:
         model = self._portable().open(self.threads)
+        port = _output(model, name, place)
+        if hasattr(X, "toarray"):
+            raise RunError(
+                f"expected a table or an array, got a {type(X).__name__}",
+                remedy="give its toarray(), and sparse_output=False to the encoders before",
+            )
         if hasattr(X, "columns"):
             feeds = feeds_of(model, {column: X[column].to_numpy() for column in X.columns}, self.inputs)
         elif len(model.inputs) == 1:
             feeds = feeds_of(model, {model.inputs[0].name: X})
         else:
-            table = np.asarray(X)
-            feeds = feeds_of(model, {port.name: table[:, [k]] for k, port in enumerate(model.inputs)})
-        (result,) = model.run([name or model.outputs[place].name], feeds)
-        if isinstance(result, list):
-            return np.array([list(row.values()) for row in result])
-        return np.asarray(result)
+            feeds = feeds_of(model, _by_place(model, X))
+        (result,) = model.run([port.name], feeds)
+        if port.kind != "sequence":
+            return np.asarray(result)
+        rows = len(result)
+        if not rows:  # only a row tells how many classes there are
+            (result,) = model.run([port.name], {name: _one_row(feed) for name, feed in feeds.items()})
+        return np.array([list(row.values()) for row in result])[:rows]
+
+
+def _output(model: Model, name: str | None, place: int) -> Port:
+    """The output of that name, or else at that place. Raises RunError for what no array can be made of."""
+    if name is not None:
+        (place,) = model.output_numbers([name])
+    elif place >= len(model.outputs):
+        raise RunError(
+            f"the model has no second output, only {quote(model.outputs[0].name)}",
+            remedy="say which output `probabilities` are",
+        )
+    port = model.outputs[place]
+    if port.kind == "map" or (port.kind == "sequence" and port.key is None):
+        kind = port.type_text()
+        raise RunError(f"output {quote(port.name)} is a {kind}, neither an array nor a map for each row")
+    return port
+
+
+def _by_place(model: Model, X: Any) -> dict[str, np.ndarray]:
+    """The columns of an array as those of the inputs' names."""
+    table = X if isinstance(X, np.ndarray) else np.asarray(X, object)
+    if table.ndim != 2 or table.shape[1] > len(model.inputs):
+        raise RunError(
+            f"expected an array of {len(model.inputs)} columns, one for each input, "
+            f"got one of shape {list(table.shape)}"
+        )
+    return {port.name: column for port, column in zip(model.inputs, table.T)}
+
+
+def _one_row(feed: np.ndarray) -> np.ndarray:
+    """A row for an input of no rows."""
+    return np.full((1, *feed.shape[1:]), "" if feed.dtype == object else 0, feed.dtype)

@@ -9,6 +9,7 @@ function, and each Python worker opens it once, with as many threads as a task h
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .errors import RunError, quote
+from .ir.dtypes import COMPLEX
 from .loading.c_values import Port
 from .portable import Inputs, Portable, feeds_of
 
@@ -48,7 +50,8 @@ def udf(
 
     model: a Portable, a library, or what `onnxc.compile` takes, compiled for `target` (None: as
     Portable says). inputs: which columns an input is read from, as `onnxc.portable.feeds_of` takes them.
-    output: its name (None: the first). Raises RunError for an output that is not there or is no tensor."""
+    output: its name (None: the first). Raises RunError for an output that is not there, is no tensor or is of
+    complex numbers."""
     from pyspark.sql.functions import pandas_udf
 
     portable = model if isinstance(model, Portable) else Portable(model, target=target)
@@ -65,7 +68,10 @@ def udf(
             table = dict(zip(names, batch if isinstance(batch, tuple) else (batch,)))
             feeds = feeds_of(opened, {name: series.to_numpy() for name, series in table.items()}, inputs)
             (result,) = opened.run([port.name], feeds)
-            yield pandas.Series(_rows(np.asarray(result), rank))
+            array = np.asarray(result)
+            if port.dtype not in _TYPES:
+                array = array.astype(np.float32, copy=False)
+            yield pandas.Series(_rows(array, rank))
 
     return pandas_udf(_typed(score, len(names)), spark_type)
 
@@ -77,12 +83,14 @@ def _output(portable: Portable, name: str | None) -> Port:
     if port is None or port.kind != "tensor":
         tensors = ", ".join(quote(port.name) for port in ports if port.kind == "tensor") or "none"
         raise RunError(f"no output {quote(name or 'of the model')} is a tensor; tensors are {tensors}")
+    if port.dtype in COMPLEX:
+        raise RunError(f"output {quote(port.name)} is {port.dtype}, and Spark has no complex numbers")
     return port
 
 
 def _rows(result: np.ndarray, rank: int) -> list[Any]:
     """An element of the column for each row: of more axes than two all behind the first are one."""
-    return list(result) if rank <= 1 else list(result.reshape(len(result), -1))
+    return list(result) if rank <= 1 else list(result.reshape(len(result), math.prod(result.shape[1:])))
 
 
 def _threads() -> int:

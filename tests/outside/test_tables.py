@@ -6,8 +6,10 @@ import sys
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 from support.tables import expected, scores, table
 
+from onnxc.errors import RunError
 from onnxc.portable import Portable
 
 pytestmark = pytest.mark.outside
@@ -18,7 +20,37 @@ def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
     onnx.save(scores(), folder / "one.onnx")
     onnx.save(scores(one_input=False), folder / "three.onnx")
+    onnx.save(labels(), folder / "labels.onnx")
     return folder
+
+
+def labels():
+    """`x` [rows, 2] -> `label` [rows] and `maps`, of "p" and "q" for each row, and its columns as `parts`."""
+    map_type = helper.make_map_type_proto(TensorProto.STRING, helper.make_tensor_type_proto(1, []))
+    nodes = [
+        helper.make_node("ArgMax", ["x"], ["label"], axis=1, keepdims=0),
+        helper.make_node("ZipMap", ["x"], ["maps"], domain="ai.onnx.ml", classlabels_strings=["p", "q"]),
+        helper.make_node("SplitToSequence", ["x"], ["parts"], axis=1),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 2])]
+    outputs = [
+        helper.make_tensor_value_info("label", TensorProto.INT64, ["rows"]),
+        helper.make_value_info("maps", helper.make_sequence_type_proto(map_type)),
+        helper.make_tensor_sequence_value_info("parts", TensorProto.FLOAT, None),
+    ]
+    sets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    return helper.make_model(helper.make_graph(nodes, "g", inputs, outputs), opset_imports=sets, ir_version=8)
+
+
+def unary(operator, taken, given, **attributes):
+    """`a` [rows] of one type -> `y` of another."""
+    graph = helper.make_graph(
+        [helper.make_node(operator, ["a"], ["y"], **attributes)],
+        "g",
+        [helper.make_tensor_value_info("a", taken, ["rows"])],
+        [helper.make_tensor_value_info("y", given, ["rows"])],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
 
 
 # scikit-learn ---------------------------------------------------------------------------------------
@@ -53,6 +85,70 @@ def test_columns_of_a_frame_are_inputs_by_name_and_columns_of_an_array_by_place(
     assert np.allclose(
         estimator.predict_proba(np.column_stack(list(columns.values()))), expected(columns)[1], atol=1e-5
     )
+
+
+def test_columns_of_a_frame_have_the_axes_of_the_inputs_of_their_names(models):
+    import pandas
+
+    from onnxc.sklearn import Estimator
+
+    columns = table(6)
+    found = Estimator(models / "three.onnx").predict(pandas.DataFrame(columns))
+    assert np.allclose(found, expected(columns)[0], atol=1e-5)
+
+
+def test_a_list_of_rows_is_an_array(models):
+    from onnxc.sklearn import Estimator
+
+    assert Estimator(models / "three.onnx").predict([[1, 2.5, 3], [4, 5, 6]]).tolist() == [6.5, 15]
+
+
+@pytest.mark.parametrize("rows", [2, 0])
+def test_the_probabilities_of_maps_are_an_array_of_the_classes(models, rows):
+    from onnxc.sklearn import Estimator
+
+    found = Estimator(models / "labels.onnx").predict_proba(np.ones((rows, 2), np.float32))
+    assert found.shape == (rows, 2) and found.dtype == np.float64 and (found == 1).all()
+
+
+def test_a_pipeline_with_a_model_gives_frames(models):
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    from onnxc.sklearn import Estimator
+
+    columns = table(6)
+    for output, names in (("sum", ["sum"]), ("scores", ["scores0", "scores1"])):
+        pipeline = make_pipeline(StandardScaler(), Estimator(models / "one.onnx", output=output))
+        frame = pipeline.set_output(transform="pandas").fit_transform(np.column_stack(list(columns.values())))
+        assert list(frame.columns) == names and len(frame) == 6
+
+
+def test_what_is_no_table_and_no_array_of_the_inputs_is_told(models):
+    import scipy.sparse
+
+    from onnxc.sklearn import Estimator
+
+    one, three = Estimator(models / "one.onnx"), Estimator(models / "three.onnx")
+    for estimator in (one, three):
+        with pytest.raises(RunError, match=r"got a csr_matrix; give its toarray\(\)"):
+            estimator.predict(scipy.sparse.csr_matrix(np.eye(3)))
+    with pytest.raises(RunError, match=r"array of 3 columns, one for each input, got one of shape \[2, 4\]"):
+        three.predict(np.ones((2, 4)))
+    with pytest.raises(RunError, match="no column 'c'; there are 'a', 'b'"):
+        three.predict(np.ones((2, 2)))
+
+
+def test_an_output_that_is_no_array_is_told(models):
+    from onnxc.sklearn import Estimator
+
+    with pytest.raises(RunError, match="the model has no second output, only 'y'"):
+        Estimator(unary("Neg", TensorProto.FLOAT, TensorProto.FLOAT)).predict_proba(np.ones(2))
+    parts = Estimator(models / "labels.onnx", output="parts")
+    with pytest.raises(RunError, match="output 'parts' is a sequence of float32, neither an array nor a map"):
+        parts.predict(np.ones((2, 2)))
+    with pytest.raises(RunError, match="how many columns the output 'maps' has is known in a run only"):
+        Estimator(models / "labels.onnx", output="maps").get_feature_names_out()
 
 
 # Ray ------------------------------------------------------------------------------------------------
@@ -111,7 +207,29 @@ def test_a_udf_of_spark_gives_a_number_or_an_array_for_each_row(models, spark, o
 
 def test_an_output_that_is_not_there_is_told(models):
     import onnxc.spark
-    from onnxc.errors import RunError
 
     with pytest.raises(RunError, match="no output 'other' is a tensor; tensors are 'sum', 'scores'"):
         onnxc.spark.udf(Portable(models / "one.onnx"), columns=["a"], output="other")
+    with pytest.raises(RunError, match="output 'y' is complex64, and Spark has no complex numbers"):
+        onnxc.spark.udf(
+            Portable(unary("Identity", TensorProto.COMPLEX64, TensorProto.COMPLEX64), target="native"),
+            columns=["a"],
+        )
+
+
+@pytest.mark.parametrize("element", ["BFLOAT16", "FLOAT8E5M2"])
+def test_numbers_that_spark_has_not_become_floats(spark, element):
+    import onnxc.spark
+
+    frame = spark.createDataFrame([(1.0,), (-2.0,)], ["a"])
+    given = TensorProto.DataType.Value(element)
+    model = Portable(unary("Cast", TensorProto.FLOAT, given, to=given), target="native")
+    found = frame.select(onnxc.spark.udf(model, columns=["a"])("a")).collect()
+    assert sorted(value for (value,) in found) == [-2, 1]
+
+
+def test_rows_of_no_elements_are_rows():
+    import onnxc.spark
+
+    assert [row.shape for row in onnxc.spark._rows(np.empty((2, 0)), 2)] == [(0,), (0,)]
+    assert onnxc.spark._rows(np.empty((0, 3)), 2) == []
