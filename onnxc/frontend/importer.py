@@ -275,6 +275,7 @@ class Importer:
         """The nodes that follow once in each branch of an If, under it. Where they cannot follow one of the
         branches, taking it is an error of the run. Where even the outputs' ranks differ and the graph is
         part of the one around it, what follows there is imported in each branch too."""
+        self._enter(scope, node)  # nodes that come later were imported before
         self.cases += 1
         if self.cases > MOST_CASES:
             problem = f"more than {MOST_CASES} cases follow from ranks that only the run knows"
@@ -334,6 +335,12 @@ class Importer:
         name = node.name or (node.output[0] if node.output else "")
         return Origin(self.file, name, node.op_type, node.domain, self._opset(scope, node))
 
+    def _enter(self, scope: Scope, node: onnx.NodeProto) -> Origin:
+        """The node's place, of which is what the builder appends from here on."""
+        origin = self._origin(scope, node)
+        scope.builder.origin = f"{origin.node} ({node.op_type})"
+        return origin
+
     def _opset(self, scope: Scope, node: onnx.NodeProto) -> int | None:
         """The version of the node's operator set, where the node stands."""
         opsets = scope.function_opsets()
@@ -371,8 +378,7 @@ class Importer:
             if value is not None and scope.builder.facts and isinstance(value.type, TensorType):
                 value = scope.builder.capture(value)  # as it is where these hold
             operands.append(value)
-        origin = self._origin(scope, node)
-        scope.builder.origin = f"{origin.node} ({node.op_type})"
+        origin = self._enter(scope, node)
         try:
             results = self._guarded(origin, lambda: self._outputs(scope, node, operands))
         except Refused:

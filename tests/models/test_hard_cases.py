@@ -17,6 +17,7 @@ from onnxc.errors import LimitError, OnnxcError, RunError
 from onnxc.frontend import importer
 from onnxc.frontend.importer import import_model
 from onnxc.ir import ops
+from onnxc.ir.graph import walk
 from onnxc.ir.interpret import run_graph
 
 AXIS_0 = "axis_0 = Constant <value = int64[1] {0}> ()"
@@ -597,6 +598,16 @@ def test_more_axes_than_are_foreseen_are_an_error_of_the_run(tmp_path):
     compiled = onnxc.load(onnxc.compile(any_rank(text), tmp_path / "model.so"))
     with pytest.raises(RunError, match="rank or size 6, which is not allowed"):
         compiled.run(None, {**feeds, "s": [floats(1, 1, 1, 1, 1, 2)]})
+
+
+def test_what_rejoins_cases_of_a_rank_belongs_to_the_node_that_needs_the_rank():
+    """Others are imported before it, and were named by its errors."""
+    graph = import_model(
+        any_rank(
+            "g (seq(float[]) s) => (float[] y) { y = ConcatFromSequence <axis = 0> (s) t = Identity (s) }"
+        )
+    ).graph
+    assert {node.origin for node in walk(graph)} == {"y (ConcatFromSequence)"}
 
 
 # Sizes that are data
