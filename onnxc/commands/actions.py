@@ -234,8 +234,10 @@ def verify_command(options: argparse.Namespace) -> int:
             f"node '{shorten(departs.node)}' ({departs.op_type}): {departs.difference.reason}, "
             f"absolute {departs.difference.absolute:.3g}, relative {departs.difference.relative:.3g}"
         )
-    elif nodes is not None:
+    elif nodes:
         print(f"{len(nodes)} values of nodes, all agree when each is an output")
+    elif nodes is not None:
+        print("no node computes a tensor: none is compared")
     elif not agrees and not is_library(options.file):
         print(
             "a model that rounds to few bits departs behind a value that lies between two of them: "
@@ -406,11 +408,11 @@ def _shaped(theirs: Any, own: Any) -> Any:
 
 
 def _workspace(model: Model, inputs: Inputs) -> int | None:
-    """Bytes of workspace for these inputs; None where they have no shapes."""
-    arrays = {name: value for name, value in inputs.feeds.items() if isinstance(value, np.ndarray)}
-    if len(arrays) < len(inputs.feeds):
+    """Bytes of workspace for these inputs; None where one is no tensor and so has no shape."""
+    tensors = {port.name for port in model.inputs if port.kind == "tensor"}
+    if not tensors.issuperset(inputs.feeds):
         return None
-    return model.workspace_bytes({name: array.shape for name, array in arrays.items()})
+    return model.workspace_bytes({name: np.asarray(value).shape for name, value in inputs.feeds.items()})
 
 
 def calibrate_command(options: argparse.Namespace) -> int:

@@ -170,8 +170,9 @@ def inspect_library(
         variables = {name: known[port][axis] for name, (port, axis) in found["dims"].items()}
         variables = {name: size for name, size in variables.items() if size is not None}
         peak = found["workspace_bytes"]
-        if peak is None and all(None not in shape for shape in known.values()):
-            peak = model.workspace_bytes({n: [d for d in s if d is not None] for n, s in known.items()})
+        given = {p.name: known[p.name] for p in model.inputs if not p.optional}
+        if peak is None and all(None not in shape for shape in given.values()):
+            peak = model.workspace_bytes({n: [d for d in s if d is not None] for n, s in given.items()})
         return Figures(
             os.fspath(path),
             "library",

@@ -72,7 +72,7 @@ def compare_nodes(
             found = model.run(None, {k: v for k, v in (dict(feeds) | given).items() if k in taken})
         return dict(zip((output.name.removesuffix(COMPUTED) for output in cut.graph.output), found))
 
-    ways = [computed(tensors)] + ([computed(given)] if given else [])
+    ways = [computed(outputs) for outputs in (tensors, given) if outputs]
     found = []
     for node, name in nodes:
         if name in tensors:

@@ -20,6 +20,7 @@ from .c_values import (
     BUSY,
     KINDS,
     LARGE,
+    NONE,
     RUN_TYPES,
     TENSOR,
     WRONG_COUNT,
@@ -214,15 +215,17 @@ class Context:
         structs = (CValue * max(len(slots), 1))()
         for struct, slot in zip(structs, slots):
             shape = shapes.get(slot.port.name, slot.shape)
+            struct.struct_size, struct.kind = ctypes.sizeof(CValue), NONE
             if shape is None:
+                if slot.port.optional:
+                    continue
                 raise RunError(f"the shape of input {quote(slot.port.name)} is missing", status=WRONG_COUNT)
             try:
                 kept.append((ctypes.c_int64 * max(len(shape), 1))(*map(index, shape)))
             except TypeError:
                 reason = f"the shape of input {quote(slot.port.name)} has something else than integers"
                 raise RunError(reason, status=WRONG_SHAPE) from None
-            struct.struct_size, struct.kind = ctypes.sizeof(CValue), KINDS[slot.port.kind]
-            struct.dtype, struct.rank = slot.number, len(shape)
+            struct.kind, struct.dtype, struct.rank = KINDS[slot.port.kind], slot.number, len(shape)
             struct.dims = ctypes.addressof(kept[-1])
         size = ctypes.c_size_t()
         status = self.library.table.workspace_bytes_for(

@@ -273,7 +273,8 @@ class Model:
             raise
 
     def workspace_bytes(self, shapes: Mapping[str, Sequence[int]] | None = None) -> int:
-        """Bytes of arena and scratch that a run on inputs of these shapes takes."""
+        """Bytes of arena and scratch that a run on inputs of these shapes takes. Optional inputs may be left
+        out, as in a run."""
         context = self.acquire()
         try:
             return context.workspace_bytes({} if shapes is None else mapping(shapes, "inputs to shapes"))

@@ -49,6 +49,17 @@ def library(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def optional(tmp_path_factory):
+    """A library of a model with an input that may be left out."""
+    path = tmp_path_factory.mktemp("optional") / "model.so"
+    text = "g (optional(float[K]) o, float[n] x) => (bool there, float[n] y) {"
+    proto = parsed(f"{text} there = OptionalHasElement (o) y = Exp (x) }}")
+    onnx.save(proto, path.with_suffix(".onnx"))
+    assert main(["compile", str(path.with_suffix(".onnx")), "-o", str(path), "--json"]) == 0
+    return path
+
+
 @pytest.fixture
 def command(capsys, monkeypatch):
     """Runs a command: (exit status, standard output, lines of standard error), none of them of progress."""
@@ -588,6 +599,20 @@ def test_bench_measures_and_compares(command, library):
     assert ratio["largest_difference"] < 1e-5
     assert found["load_seconds"] > 0
     assert found["workspace_bytes"] > 0
+
+
+@pytest.mark.parametrize("given", [[], ["--input", "o=o.npy"]], ids=["left out", "given"])
+def test_bench_takes_an_optional_input_whose_memory_alone_is_not_told(command, optional, monkeypatch, given):
+    monkeypatch.chdir(optional.parent)
+    np.save("o.npy", np.ones(3, np.float32))
+    status, out, errors = command("bench", optional, "--runs", 1, "--dim", "n=2", *given)
+    assert status == 0, errors
+    assert ("workspace unknown" in out) == bool(given)
+
+
+def test_an_optional_input_leaves_the_memory_of_a_library_known(command, optional):
+    found = json.loads(command("inspect", optional, "--dim", "n=2", "--json")[1])
+    assert found["peak_bytes"] > 0
 
 
 def test_bench_prints_the_ratio(command):

@@ -81,3 +81,15 @@ def test_what_reads_a_quantised_value_is_given_it_and_one_quantum_is_no_departur
     found = compare_nodes(path, "reference", feeds)
     assert [each.output for each in found] == ["q", "d", "p", "r", "y"]
     assert [each.output for each in found if not each.difference.agrees] == departs
+
+
+MAPS = """<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 3]>
+g (float[N,2] x) => (seq(map(string, float)) y) {
+    y = ai.onnx.ml.ZipMap <classlabels_strings = ["p", "q"]> (x)
+}"""
+
+
+def test_a_model_whose_nodes_compute_no_tensor_has_nothing_to_compare(tmp_path, monkeypatch):
+    path = saved(onnx.parser.parse_model(MAPS), tmp_path)
+    monkeypatch.setattr(comparison, "reference", lambda *_: lambda _: [[{"p": 1.0, "q": 2.0}]])
+    assert compare_nodes(path, "reference", {"x": np.float32([[1, 2]])}) == []
