@@ -16,10 +16,11 @@ import operator
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import islice, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -42,6 +43,8 @@ VARIETY = 10  # generated integers are 0 to 9
 SEQUENCE_LENGTH = 2
 SIZES = (64, 48, 32, 128, 256, 512, 320, 640, 224, 65, 1)  # tried where a model does not run with usual ones
 MOST_TRIED, TRIED_SECONDS = 300, 5.0
+MAP_PARTS = "keys", "values"
+NESTING = 64  # of sequences, as a library takes it
 LARGEST = 1 << 40  # of a dimension that is made of others
 ARITHMETIC: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -70,6 +73,8 @@ def value_text(value: object) -> str:
     """`float32[2, 3]`, or what the value is if it is no array."""
     if isinstance(value, list):
         return f"sequence of {len(value)}"
+    if isinstance(value, dict):
+        return f"map of {len(value)}"
     if not isinstance(value, np.ndarray):
         return type(value).__name__
     return f"{dtypes.from_numpy(value.dtype)}[{', '.join(map(str, value.shape))}]"
@@ -213,23 +218,74 @@ def _optional(port: Port) -> bool:
 # Files -------------------------------------------------------------------------------------------
 
 
-def read_inputs(arguments: Sequence[str] | Mapping[str, Any], ports: Sequence[Port]) -> dict[str, np.ndarray]:
-    """The arrays given, or that `x=a.npy` and `inputs.npz` name, checked to be inputs of the model."""
-    names = [port.name for port in ports]
-    found: dict[str, np.ndarray] = {}
-    for arrays in [arguments] if isinstance(arguments, Mapping) else _read(arguments, names):
+def read_inputs(arguments: Sequence[str] | Mapping[str, Any], ports: Sequence[Port]) -> dict[str, Any]:
+    """The values given, or that `x=a.npy` and `inputs.npz` name, checked to be inputs of the model. Files
+    have those of sequences and maps as the arrays that `arrays_of` makes of them."""
+    known = {port.name: port for port in ports}
+    if isinstance(arguments, Mapping):
+        for name in arguments:
+            _require_known(name, known)
+        return {name: v if isinstance(v, (list, dict)) else np.asarray(v) for name, v in arguments.items()}
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for arrays in _read(arguments, known):
         for key, array in arrays.items():
-            _require_known(key, names)
-            if key in found:
+            name, part = _part(key, known)
+            parts = found.setdefault(name, {})
+            if part in parts:
                 raise RunError(f"the input {quote(key)} is given twice")
-            found[key] = np.asarray(array)
-    return found
+            parts[part] = dtypes.from_file(array, known[name].dtype)
+    sequences = {port.name for port in ports if "sequence" in (port.kind, port.of)}
+    return {name: _joined(name, parts, name in sequences) for name, parts in found.items()}
 
 
-def _require_known(name: str, names: Sequence[str]) -> None:
-    if name not in names:
-        known = ", ".join(map(quote, names)) or "none"
-        raise RunError(f"the model has no input {quote(name)}; it has {known}")
+def _require_known(name: str, known: Mapping[str, Port]) -> None:
+    if name not in known:
+        names = ", ".join(map(quote, known)) or "none"
+        raise RunError(f"the model has no input {quote(name)}; it has {names}")
+
+
+def _part(key: str, known: Mapping[str, Port]) -> tuple[str, str]:
+    """The input to which the array of this name belongs, and as which part: `s/0` to `s` as `0`, a tensor as
+    "". Names of inputs may have '/' in them."""
+    cuts = [] if key in known else [k for k, character in enumerate(key) if character == "/"][-NESTING:]
+    cut = next((k for k in cuts if key[:k] in known and known[key[:k]].kind != "tensor"), len(key))
+    name, part = key[:cut], key[cut + 1 :]
+    _require_known(name, known)
+    if known[name].kind == "map" and not part:
+        raise _unmapped(name)
+    return name, part
+
+
+def _unmapped(name: str) -> RunError:
+    parts = " and ".join(quote(f"{name}/{part}") for part in MAP_PARTS)
+    return RunError(
+        f"the input {quote(name)} is a map; give arrays of its keys and values, {parts}, with --input"
+    )
+
+
+def _joined(name: str, parts: Mapping[str, np.ndarray], sequence: bool = False) -> Any:
+    """The value that `arrays_of` took apart into these arrays. sequence: it is none of them itself, unless it
+    has no items."""
+    if parts.keys() == {""}:
+        if not sequence:
+            return parts[""]
+        if parts[""].shape == (0,):
+            return []
+    if parts.keys() == set(MAP_PARTS):
+        keys, values = (parts[part] for part in MAP_PARTS)
+        if keys.ndim != 1 or keys.shape != values.shape:
+            raise RunError(f"the map {quote(name)} needs as many keys as values, in arrays of one axis")
+        return dict(zip(keys.tolist(), values.tolist()))
+    items: dict[str, dict[str, np.ndarray]] = {}
+    for part, array in parts.items():
+        item, _, rest = part.partition("/")
+        items.setdefault(item, {})[rest] = array
+    order = [str(k) for k in range(len(items))]
+    if items.keys() != set(order):
+        given = ", ".join(quote(f"{name}/{item}".removesuffix("/")) for item in items)
+        first = " and ".join(quote(f"{name}/{k}") for k in range(2))
+        raise RunError(f"the items of the sequence {quote(name)} are {first} and so on; given are {given}")
+    return [_joined(f"{name}/{k}", items[k]) for k in order]
 
 
 def _numbers(arguments: Sequence[str], ports: Sequence[Port]) -> dict[str, tuple[str, np.ndarray]]:
@@ -238,7 +294,7 @@ def _numbers(arguments: Sequence[str], ports: Sequence[Port]) -> dict[str, tuple
     found = {}
     types = {port.name: port.dtype for port in ports if port.kind == "tensor"}
     for argument in arguments:
-        name, text = _split(argument, list(types))
+        name, text = _split(argument, types)
         if name is None or (dtype := types.get(name)) is None:
             continue
         if dtype != "string" and not os.path.exists(text):
@@ -262,15 +318,15 @@ def _number(text: str) -> int | float:
         return float(text)
 
 
-def _read(arguments: Sequence[str], names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
+def _read(arguments: Sequence[str], known: Mapping[str, Port]) -> Iterator[dict[str, np.ndarray]]:
     for argument in arguments:
-        name, path = _split(argument, names)
+        name, path = _split(argument, known)
         if name is not None:
-            _require_known(name, names)
+            _part(name, known)
         yield {name: load_array(path)} if name is not None else _load_archive(argument)
 
 
-def _split(argument: str, names: Sequence[str]) -> tuple[str | None, str]:
+def _split(argument: str, names: Container[str]) -> tuple[str | None, str]:
     """(input, path) of `x=a.npy`, (None, path) of an archive. Names and paths may have '=' in them."""
     cuts = [k for k, character in enumerate(argument) if character == "="]
     known = next((k for k in cuts if argument[:k] in names), None)
@@ -314,18 +370,34 @@ def _load(path: str) -> Any:  # an array, or an archive of arrays
         raise RunError(f"{path}: is no .npy or .npz file: {error}") from None
 
 
+def arrays_of(values: Mapping[str, object]) -> dict[str, np.ndarray]:
+    """Values as arrays, of which `read_inputs` makes them again: the items of a sequence are `s/0` and so on,
+    an empty one `s` without elements, a map `m/keys` and `m/values`. An optional of nothing has none."""
+    found: dict[str, np.ndarray] = {}
+    for name, value in values.items():
+        if isinstance(value, list) and value:
+            found |= arrays_of({f"{name}/{k}": item for k, item in enumerate(value)})
+        elif isinstance(value, dict):
+            parts = zip(MAP_PARTS, (list(value), list(value.values())))
+            found |= {f"{name}/{part}": np.array(content) for part, content in parts}
+        elif value is not None:
+            array = np.asarray(value)
+            found[name] = array.astype(str) if array.dtype == object else dtypes.for_file(array)
+    return found
+
+
+def write_arrays(file: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes an .npz, as `np.savez` does for names that are none of its arguments."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)
+
+
 def save_outputs(path: Path, outputs: Mapping[str, object]) -> None:
-    """Writes outputs to an .npz, whole or not at all; the items of a sequence as `name/0` and so on."""
-    arrays: dict[str, np.ndarray] = {}
-    for name, value in outputs.items():
-        items = (
-            [(f"{name}/{k}", v) for k, v in enumerate(value)] if isinstance(value, list) else [(name, value)]
-        )
-        for key, item in items:
-            array = np.asarray(item)
-            arrays[key] = array.astype(str) if array.dtype == object else array
+    """Writes outputs to an .npz, whole or not at all."""
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]  # none is called allow_pickle
+    write_arrays(buffer, arrays_of(outputs))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.write_bytes(buffer.getbuffer())
@@ -342,10 +414,7 @@ def save_outputs(path: Path, outputs: Mapping[str, object]) -> None:
 
 
 def resolve_shapes(
-    ports: Sequence[Port],
-    dims: Mapping[str, int],
-    shapes: Shapes,
-    given: Mapping[str, np.ndarray] | None = None,
+    ports: Sequence[Port], dims: Mapping[str, int], shapes: Shapes, given: Mapping[str, Any] | None = None
 ) -> dict[str, tuple[int, ...]]:
     """The shape of every input. Raises RunError for names that the model does not have."""
     names = {port.name for port in ports}
@@ -361,7 +430,8 @@ def resolve_shapes(
             )
     sizes = dict(dims)
     for port in ports:
-        known = given[port.name].shape if given and port.name in given else shapes.get(port.name)
+        value = given.get(port.name) if given else None
+        known = value.shape if isinstance(value, np.ndarray) else shapes.get(port.name)
         for symbol, size in zip(port.shape or (), known or ()):
             if isinstance(symbol, str) and size is not None:
                 sizes.setdefault(symbol, size)
@@ -426,6 +496,8 @@ def generate(
 ) -> object:
     """A value for the port: standard normal floats, integers that are expected, else from 0 to 9, random
     bools, short words."""
+    if port.kind == "map":
+        raise _unmapped(port.name)
     if port.kind not in ("tensor", "sequence"):
         raise RunError(f"the input {quote(port.name)} is of kind {port.kind}; give it with --input")
     if port.dtype is None:

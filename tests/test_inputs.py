@@ -5,6 +5,7 @@ import pytest
 from support.small_models import parsed
 
 import onnxc
+from onnxc.commands.comparison import compare
 from onnxc.errors import CompileError, RunError
 from onnxc.inputs import (
     expected_inputs,
@@ -276,6 +277,45 @@ def test_an_input_given_twice_is_refused(tmp_path, array):
         read_inputs([f"x={tmp_path / 'a.npy'}", str(tmp_path / "a=b.npz")], PAIR)
 
 
+SEQUENCE, MAP = Port("s", None, "float32", "sequence"), Port("m", None, "float32", "map", key="string")
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        (["s"], "items of the sequence 's' are 's/0' and 's/1' and so on; given are 's'"),
+        (["s", "s/0"], "given are 's', 's/0'"),
+        (["s/0", "s/2"], "given are 's/0', 's/2'"),
+        (["s/0", "s/keys"], "given are 's/0', 's/keys'"),
+        (["x/0"], "no input 'x/0'; it has 's', 'm', 'x'"),
+        (["s" + 3000 * "/0"], "no input 's/0/0"),
+        (["m"], "'m' is a map; give arrays of its keys and values, 'm/keys' and 'm/values', with --input"),
+        (["m/keys"], "given are 'm/keys'"),
+    ],
+)
+def test_parts_that_make_no_value_are_refused(tmp_path, keys, words):
+    np.savez(tmp_path / "a.npz", **dict.fromkeys(keys, np.ones(2, np.float32)))
+    with pytest.raises(RunError, match=words):
+        read_inputs([str(tmp_path / "a.npz")], [SEQUENCE, MAP, Port("x", None, "float32")])
+
+
+def test_a_map_has_as_many_keys_as_values(tmp_path):
+    np.savez(tmp_path / "a.npz", **{"m/keys": np.array(["a"]), "m/values": np.ones(2)})
+    with pytest.raises(RunError, match="map 'm' needs as many keys as values"):
+        read_inputs([str(tmp_path / "a.npz")], [MAP])
+
+
+def test_a_map_is_given_as_its_keys_and_values_and_never_generated(tmp_path):
+    np.save(tmp_path / "k.npy", np.array(["a", "b"]))
+    np.save(tmp_path / "v.npy", np.float32([1, 2]))
+    found = make_inputs([MAP], [f"m/keys={tmp_path / 'k.npy'}", f"m/values={tmp_path / 'v.npy'}"])
+    assert found.feeds == {"m": {"a": 1, "b": 2}}
+    assert found.describe() == "m map of 2"
+    for arguments in ([], ["m=3"]):
+        with pytest.raises(RunError, match="'m' is a map; give arrays of its keys and values"):
+            make_inputs([MAP], arguments)
+
+
 # Outputs
 
 
@@ -286,6 +326,45 @@ def test_outputs_are_written_as_an_npz_and_sequences_item_by_item(tmp_path):
         assert set(loaded.files) == {"y", "s/0", "s/1", "t"}
         assert loaded["t"].tolist() == ["a"]
     assert [entry.name for entry in tmp_path.iterdir()] == ["out.npz"]
+
+
+VALUES = {
+    "file": np.ones((2, 3), np.float32),  # an argument of np.savez
+    "s": [np.zeros(1, np.float32), np.zeros((2, 0), np.float32)],
+    "none": [],
+    "deep": [[np.ones(1, np.float32)], [np.ones(2, np.float32), np.ones(())]],
+    "m": {"a": 1.5, "b": 2.0},
+    "maps": [{1: "x"}, {2: "y", 3: ""}],
+    "texts": np.array([["a", "bc"]], object),
+    "o": [np.ones(2, np.float32)],  # an optional sequence
+}
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    save_outputs(tmp_path / "out.npz", {**VALUES, "nothing": None})
+    kinds = {"file": "tensor", "texts": "tensor", "m": "map", "o": "optional"}
+    ports = [Port(name, None, None, kinds.get(name, "sequence")) for name in VALUES]
+    found = read_inputs([str(tmp_path / "out.npz")], ports)
+    assert list(found) == list(VALUES)
+    for name, value in VALUES.items():
+        assert compare(name, value, found[name]).agrees, name
+
+
+@pytest.mark.parametrize("dtype", [name for name in dtypes.ALL if name != "string"])
+def test_numbers_of_every_type_are_written_and_read_again(tmp_path, dtype):
+    ports = [Port("x", (3,), dtype), Port("alone", (), dtype), Port("s", None, dtype, "sequence")]
+    values = np.array([0, 1, 1]).astype(dtypes.numpy_dtype(dtype))
+    save_outputs(tmp_path / "out.npz", {"x": values, "alone": values[1], "s": [values]})
+    found = read_inputs([str(tmp_path / "out.npz")], ports)
+    for array, expected in ((found["x"], values), (found["alone"], values[1]), (found["s"][0], values)):
+        assert array.dtype == values.dtype
+        assert array.tobytes() == expected.tobytes()
+
+
+def test_bytes_of_another_size_or_for_a_type_of_numpys_stay_what_they_are(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros(2, "V2"))
+    for dtype in ("float8e5m2", "float16", "int8"):
+        assert read_inputs([str(tmp_path / "a.npz")], [Port("x", (2,), dtype)])["x"].dtype == "V2"
 
 
 def test_outputs_that_cannot_be_written_leave_nothing(tmp_path):

@@ -72,6 +72,8 @@ class Trial(Record):
 
 
 def reduce_command(options: argparse.Namespace) -> int:
+    from ..inputs import arrays_of, write_arrays
+
     options.beside = inputs = options.output.with_suffix(".npz")
     check_written(options, "output", "beside")
     proto = load_model(options.model)
@@ -97,13 +99,12 @@ def reduce_command(options: argparse.Namespace) -> int:
             )
         kept = minimal(range(len(proto.graph.node)), lambda nodes: wanted.same(fault(nodes)))
         piece, found = pieces.of(kept), fault(kept) or wanted
-    feeds = pieces.trial(piece, how, options).feeds
-    arrays = {name: value for name, value in feeds.items() if isinstance(value, np.ndarray)}
+    arrays = arrays_of(pieces.trial(piece, how, options).feeds)
     with replacing(*([inputs] if arrays else []), options.output) as temporaries:
         temporaries[-1].write_bytes(piece.SerializeToString())
         if arrays:
             with temporaries[0].open("wb") as file:
-                np.savez(file, **arrays)  # type: ignore[arg-type]  # none is called allow_pickle
+                write_arrays(file, arrays)
     before, after = len(proto.graph.node), len(piece.graph.node)
     operators = [node.op_type for node in piece.graph.node]
     if options.json:

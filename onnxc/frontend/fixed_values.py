@@ -17,7 +17,7 @@ from onnx import TensorProto, numpy_helper
 
 from ..diagnostics import DiagnosticList, ModelErrors
 from ..errors import Origin, quote
-from ..ir.dtypes import COMPLEX, is_float
+from ..ir.dtypes import COMPLEX, from_file, is_float
 from .model_file import ModelFile
 from .tensors import DTYPE_NAMES, NUMPY_DTYPES
 from .walk import captured_names, definitions, subgraphs
@@ -66,9 +66,10 @@ def _fitting(port: onnx.ValueInfoProto, value: object, sizes: dict[str, int]) ->
     tensor = port.type.tensor_type
     if not port.type.HasField("tensor_type"):
         raise ValueError("only a tensor can be given a value")
-    array = _converted(np.asarray(value), DTYPE_NAMES[tensor.elem_type])
+    dtype = DTYPE_NAMES[tensor.elem_type]
+    array = _converted(from_file(np.asarray(value), dtype), dtype)
     if array is None:
-        raise ValueError(f"the value given is not of type {DTYPE_NAMES[tensor.elem_type]}")
+        raise ValueError(f"the value given is not of type {dtype}")
     if not tensor.HasField("shape"):
         return array
     dims = tensor.shape.dim

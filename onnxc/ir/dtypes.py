@@ -90,6 +90,24 @@ def numpy_dtype(dtype: str) -> np.dtype:
     return np.dtype(object) if dtype == "string" else np.dtype(dtype)
 
 
+def for_file(array: np.ndarray) -> np.ndarray:
+    """An array as numpy can write it and read it again: elements whose type it does not have are bytes."""
+    import numpy as np
+
+    if array.dtype.name in _BY_NUMPY_NAME:
+        return array.view(np.dtype((np.void, array.itemsize)))
+    return array
+
+
+def from_file(array: np.ndarray, dtype: str | None) -> np.ndarray:
+    """An array that numpy read, whose elements are of the type that is expected where they are bytes."""
+    import numpy as np
+
+    if dtype in _ML_DTYPES and array.dtype == np.dtype((np.void, itemsize(dtype))):
+        return array.view(numpy_dtype(dtype))
+    return array
+
+
 _BY_NUMPY_NAME = {numpy_name: name for name, numpy_name in _ML_DTYPES.items()}
 
 

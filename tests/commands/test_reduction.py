@@ -1,5 +1,6 @@
 """`onnxc reduce`: of a model that is refused, ends the process or disagrees the part that does."""
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -9,8 +10,10 @@ from support.few_nodes import model, node
 
 from onnxc.commands import reduction
 from onnxc.commands.cli import main
+from onnxc.commands.comparison import compare, ports_of
 from onnxc.commands.reduction import Bench, Fault, Pieces, load_model, minimal
 from onnxc.errors import CompileError
+from onnxc.inputs import read_inputs, save_outputs
 
 
 @pytest.mark.parametrize("guilty", [{3}, {0, 9}, {2, 5, 6}, set(range(10))])
@@ -66,6 +69,21 @@ def test_a_refused_model_is_reduced_to_the_node_that_is_refused(tmp_path, capsys
     (kept,) = load_model(tmp_path / "part.onnx").graph.node
     assert kept.op_type == "Frobnicate"
     assert "it is refused: " in capsys.readouterr().out
+
+
+def test_inputs_of_a_part_are_written_as_they_are_read(tmp_path):
+    """Of a sequence, and of a type that numpy does not have."""
+    path, part = tmp_path / "m.onnx", tmp_path / "part.onnx"
+    proto = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (bfloat16[2] file, seq(float[2]) s) => (float[N] y) { y = Frobnicate (file, s) }""")
+    onnx.save(proto, path)
+    given = {"file": np.ones(2, ml_dtypes.bfloat16), "s": [np.ones(2, np.float32)]}
+    save_outputs(tmp_path / "given.npz", given)
+    options = ["--input", str(tmp_path / "given.npz"), "--against", "reference"]
+    assert main(["reduce", str(path), "-o", str(part), *options]) == 0
+    found = read_inputs([str(part.with_suffix(".npz"))], ports_of(load_model(part)))
+    for name, value in given.items():
+        assert compare(name, value, found[name]).agrees
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Inputs with fixed values: constants that decide what is looked at."""
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -8,6 +9,7 @@ from support.few_nodes import function, node, with_sparse_default
 
 from onnxc.diagnostics import ModelErrors
 from onnxc.frontend.importer import import_model
+from onnxc.inputs import load_array
 from onnxc.ir.interpret import run_graph
 from onnxc.options import Options
 
@@ -50,6 +52,15 @@ def test_a_fixed_input_is_none_of_the_library():
     x, s = np.array([1, -2], np.float32), np.array([3, 3], np.float32)
     np.testing.assert_array_equal(run_graph(graph, [x, s])[0], [2, 5])
     np.testing.assert_array_equal(run_graph(imported(choosing(), sr=8000), [x, s])[0], [4, 5])
+
+
+def test_a_file_fixes_numbers_of_a_type_that_numpy_does_not_have(tmp_path):
+    one = np.ones(2, ml_dtypes.bfloat16)
+    np.save(tmp_path / "a.npy", one)
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (bfloat16[2] x, bfloat16[2] a) => (bfloat16[2] y) { y = Add (x, a) }""")
+    graph = imported(model, a=load_array(str(tmp_path / "a.npy")))
+    np.testing.assert_array_equal(run_graph(graph, [one])[0], one + one)
 
 
 @pytest.mark.parametrize("other", [node("Nonsense", "x", "b"), node("Abs", "nothing", "b")])
