@@ -145,12 +145,13 @@ def _row(port: Port, name: str, dims: str = "NULL", bytes_: str = "0", capacity:
     """The onnxc_value of a port as a C initializer."""
     return (
         f"{{sizeof(onnxc_value), ONNXC_TENSOR, {dtypes.NUMBERS[port.dtype or '']}, {len(port.shape or ())}, "
-        f"{dims}, (void *){name}, {bytes_}, {capacity}, NULL}}"
+        f"{dims}, {name}, {bytes_}, {capacity}, NULL}}"
     )
 
 
 def _input_value(port: Port, k: int, name: str, size: str, size_of: Mapping[object, str]) -> tuple[str, str]:
     """(declaration of its dims, row) of input number k. size: its bytes where they are known."""
+    name = f"ONNXC_INPUT({c_type(port.dtype or '')}, {name})"
     if not port.shape:
         return "", _row(port, name, bytes_=size)
     known = (str(n) if isinstance(n, int) else size_of[n or (k, axis)] for axis, n in enumerate(port.shape))
@@ -166,7 +167,7 @@ def _output_value(port: Port, k: int, name: str, room: str, shape: str) -> tuple
         f"    for (int _k = 0; _status == ONNXC_OK && {shape} != NULL && _k < {rank}; _k++)\n"
         f"        {shape}[_k] = _outputs[{k}].dims[_k];\n"
     )
-    return copy, _row(port, name, capacity=f"(uint64_t){room} * {_element_size(port)}")
+    return copy, _row(port, name, capacity=f"{room} * {_element_size(port)}")
 
 
 def _wrapper(d: LibraryDescription, names: list[str]) -> str:
@@ -203,7 +204,7 @@ def _wrapper(d: LibraryDescription, names: list[str]) -> str:
         declarations += f"    onnxc_value {array};\n"
     signature = ",\n        ".join(parameters)
     return (
-        f"{_WRAPPER_COMMENT}{_OPEN_OUTPUTS if further else ''} Returns a status. */\n"
+        f"{_INPUT_MACRO}{_WRAPPER_COMMENT}{_OPEN_OUTPUTS if further else ''} Returns a status. */\n"
         f"static inline int {d.prefix}_run(\n        {signature}) {{\n{declarations}"
         f"    int _status = {d.prefix}_model()->run("
         f"context, _inputs, {len(inputs)}, _outputs, {len(outputs)});\n{copies}"
@@ -212,6 +213,17 @@ def _wrapper(d: LibraryDescription, names: list[str]) -> str:
     )
 
 
+#: What is read as what may be written to, since `onnxc_value` has one pointer for both, without a warning.
+_INPUT_MACRO = """\
+#ifndef ONNXC_INPUT
+#ifdef __cplusplus
+#define ONNXC_INPUT(type, pointer) const_cast<type *>(pointer)
+#else
+#define ONNXC_INPUT(type, pointer) ((type *)(uintptr_t)(pointer))
+#endif
+#endif
+
+"""
 _WRAPPER_COMMENT = """\
 /* Runs the model; outputs are written to the memory given, or dropped where it is null.
  *"""

@@ -219,7 +219,7 @@ public:
     template <class T>
     Span<const T> elements() const {
         if (value_.kind != ONNXC_TENSOR || value_.dtype != detail::dtype<T>()) return {};
-        return {static_cast<const T *>(value_.data), static_cast<std::size_t>(value_.bytes / sizeof(T))};
+        return Span<const T>(static_cast<const T *>(value_.data), value_.bytes / sizeof(T));
     }
     /* The text of element `index` of a tensor of strings. */
     std::string_view text(std::size_t index) const {

@@ -42,10 +42,11 @@ def program(affine_path, tmp_path_factory):
     for name, text in MODELS.items():
         model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {text}')
         paths.append(onnxc.compile(model, folder / f"{name}.so", header=folder / f"{name}.h"))
-    command = ["c++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic", f"-I{onnxc.get_include()}"]
-    command += [f"-I{folder}", HERE / "wrapper.cpp", *paths, "-o", folder / "wrapper"]
+    casts = ["-Wcast-qual", "-Wold-style-cast", "-Wuseless-cast", "-Wno-unknown-warning-option"]
+    command = ["c++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic", *casts]
+    command += [f"-I{onnxc.get_include()}", f"-I{folder}", HERE / "wrapper.cpp", *paths]
     command += [f"-Wl,-rpath,{path.parent}" for path in (affine_path, folder / "lower.so")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([*command, "-o", folder / "wrapper"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return folder / "wrapper"
 

@@ -28,6 +28,8 @@ INCLUDES = {
     "c": ["complex.h", "errno.h", "math.h", "stdbool.h", "stdio.h", "stdnoreturn.h", "threads.h"],
     "cpp": ["cerrno", "ciso646", "cmath", "complex", "cstdio"],
 }
+WARNINGS = ["-Wall", "-Wextra", "-pedantic", "-Wcast-qual", "-Wconversion", "-Wsign-conversion", "-Werror"]
+CASTS_IN_CPP = ["-Wold-style-cast", "-Wuseless-cast", "-Wno-unknown-warning-option"]  # clang has no second
 MISSING = {"c99": ("stdnoreturn.h", "threads.h"), "c++20": ("ciso646",)}
 
 
@@ -73,9 +75,12 @@ def compiles(source: Path, standard: str) -> None:
     compiler = [shutil.which("g++" if plus else "gcc")]
     if compiler == [None]:
         compiler = [*find_compiler(), "-x", "c++" if plus else "c"]
-    command = [*compiler, f"-std={standard}", "-Wall", "-Wextra", "-pedantic", "-Werror", "-c", source]
+    flags = [*WARNINGS, *(CASTS_IN_CPP if plus else [])]
     done = subprocess.run(
-        [*command, "-o", source.with_suffix(".o")], capture_output=True, text=True, timeout=120
+        [*compiler, f"-std={standard}", *flags, "-c", source, "-o", source.with_suffix(".o")],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
 
