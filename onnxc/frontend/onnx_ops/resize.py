@@ -150,14 +150,15 @@ def _weighed(
     taps = range(1 - reach, reach + 1)
 
     def weight(c: Expr, tap: int) -> Expr:
-        value = kernel(expr.floor(c) + tap - c, a)
+        at = c.cast(x.dtype)
+        value = kernel(expr.floor(at) + tap - at, a)
         return expr.where(_is_outside(axis, c, tap), 0, value) if exclude_outside else value
 
     def share(c: Expr, tap: int) -> Expr:
         return weight(c, tap) / expr.sum_of(weight(c, t) for t in taps) if exclude_outside else weight(c, tap)
 
     def factor(tap: int) -> Value:
-        return axis.along(b, mode, lambda c, s: share(c, tap).cast(x.dtype))
+        return axis.along(b, mode, lambda c, s: share(c, tap))
 
     return _combined(b, x, axis, mode, taps, [factor(tap) for tap in taps])
 
@@ -207,14 +208,14 @@ def _antialiased(
     reach = math.ceil(reach / scale)
 
     def weight(c: Expr, s: Expr) -> Expr:
-        tap = (expr.index(1) + (1 - reach)).cast("float32")
-        value = kernel((expr.floor(c) + tap - c) * s, a)
+        tap, at = (expr.index(1) + (1 - reach)).cast("float32"), c.cast(x.dtype)
+        value = kernel((expr.floor(at) + tap.cast(x.dtype) - at) * s.cast(x.dtype), a)
         return expr.where(_is_outside(axis, c, tap), 0, value) if exclude_outside else value
 
     centre = along(b, axis.along(b, mode, lambda c, s: c), 0, 2)
     c, s = expr.input_(0, "float32"), expr.input_(1, "float32")
     weights = generate(b, (axis.size, 2 * reach), weight(c, s), centre, axis.scale)
-    weights = b.map(weights, b.reduce("sum", weights, [1], True), lambda w, t: (w / t).cast(x.dtype))
+    weights = b.map(weights, b.reduce("sum", weights, [1], True), lambda w, t: w / t)
     taps = range(1 - reach, reach + 1)
     factors = [b.reshape(b.take(weights, 1, k, 1), (axis.size,)) for k in range(2 * reach)]
     return _combined(b, x, axis, mode, taps, factors)
@@ -233,10 +234,11 @@ def _product(
         x = b.emit(ops.Pad("edge", pads, pads), x)[0]
     centre = axis.along(b, mode, lambda c, s: c)
     shape = (axis.size, axis.length + 2 * border)
-    tap = (expr.index(1) - expr.size(border)).cast("float32")
-    distance = (tap - expr.input_(0, "float32")) * expr.input_(1, "float32").minimum(1)
+    tap = (expr.index(1) - expr.size(border)).cast(x.dtype)
+    c, s = (expr.input_(k, "float32").cast(x.dtype) for k in range(2))
+    distance = (tap - c) * s.minimum(1)
     weights = generate(b, shape, kernel(distance, a), along(b, centre, 0, 2), axis.scale)
-    weights = b.map(weights, b.reduce("sum", weights, [1], True), lambda w, t: (w / t).cast(x.dtype))
+    weights = b.map(weights, b.reduce("sum", weights, [1], True), lambda w, t: w / t)
     labels = string.ascii_lowercase[: x.rank]
     out = labels.replace(labels[axis.place], "Z")
     return b.contract(labels, f"Z{labels[axis.place]}", out, x, weights)
@@ -256,11 +258,12 @@ def resampled(
     extrapolation: float = 0.0,
 ) -> Value:
     """x resampled along axes; outside the region of tf_crop_and_resize elements are
-    `extrapolation`."""
+    `extrapolation`. Integers are rounded, but those between two neighbours, which are truncated as in ONNX
+    Runtime."""
     dtype, y = x.dtype, x
     changed = sorted((axis for axis in axes if not axis.unchanged), key=_rank)
     if kind != "nearest" and changed:
-        y = b.cast(y, wide(dtype) if dtypes.is_float(dtype) else "float32")
+        y = b.cast(y, _weighed_in(dtype))
     for axis in changed:
         if kind == "nearest":
             y = _nearest(b, y, axis, mode, rounding)
@@ -268,10 +271,21 @@ def resampled(
             resample = _antialiased if antialias else _weighed
             y = resample(b, y, axis, mode, kind, cubic_a, exclude_outside)
     if mode == "tf_crop_and_resize":
+        number = expr.const(extrapolation, "float64")
+        fill = number.cast(y.dtype) if dtypes.is_integer(y.dtype) else extrapolation
         for axis in changed:
             outside = axis.along(b, mode, axis.is_outside)
-            y = b.map(along(b, outside, axis.place, y.rank), y, lambda o, e: expr.where(o, extrapolation, e))
+            y = b.map(along(b, outside, axis.place, y.rank), y, lambda o, e: expr.where(o, fill, e))
+    if dtypes.is_integer(dtype) and dtypes.is_float(y.dtype) and (antialias or kind == "cubic"):
+        y = b.map(y, expr.round_)
     return b.cast(y, dtype)
+
+
+def _weighed_in(dtype: str) -> str:
+    """The type in which elements are weighed, one that holds them all but for integers of 64 bits."""
+    if dtypes.is_float(dtype):
+        return wide(dtype)
+    return "float64" if dtypes.bits(dtype) > 24 else "float32"
 
 
 # Sizes -------------------------------------------------------------------------------------------

@@ -827,6 +827,35 @@ def test_antialiased_images_are_what_a_product_with_all_weights_gives(scale, mod
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32])
+@pytest.mark.parametrize(("mode", "antialias"), [("cubic", 0), ("cubic", 1), ("linear", 1)])
+@pytest.mark.parametrize("scale", [0.4, 0.6, 1.3, 2.6])
+def test_weighed_integers_are_rounded(mode, antialias, scale, dtype):
+    """To what the reference has, whose weights are float64: an image of one number stays so."""
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    given = [None, np.array([1, 1, scale, scale], np.float32)]
+    drawn = rng.integers(low, high, (1, 1, 9, 11), dtype, endpoint=True)
+    for image in (drawn, np.full_like(drawn, 101), np.full_like(drawn, high - 2)):
+        proto = model("Resize", 19, [image, *given], {"mode": mode, "antialias": antialias})
+        (got,), (expected,) = evaluate(proto, [image, *given]), reference(proto, [image, *given])
+        if image is drawn:  # places are float32: halves may go the other way, 32 bits are not all right
+            np.testing.assert_allclose(got, expected, rtol=0, atol=max(1, (high - low) * 2.0**-18))
+            assert (got == expected).mean() > 0.9 or dtype == np.int32
+        else:
+            np.testing.assert_array_equal(got, image[0, 0, 0, 0])
+
+
+@pytest.mark.parametrize(("number", "there"), [(-3.0, 0), (7.5, 7), (300.0, 255)])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_what_lies_outside_of_an_image_of_integers_is_the_nearest_that_they_have(mode, number, there):
+    region, sizes = np.array([0, 0, -0.5, 0, 1, 1, 1.5, 1], np.float32), ints(1, 1, 4, 4)
+    given = [np.ones((1, 1, 4, 4), np.uint8), region, None, sizes]
+    attributes = {"mode": mode, "coordinate_transformation_mode": "tf_crop_and_resize"}
+    proto = model("Resize", 19, given, attributes | {"extrapolation_value": number})
+    (got,) = evaluate(proto, given)
+    assert got[0, 0, :, 0].tolist() == [there, 1, 1, there]
+
+
 @pytest.mark.parametrize(
     ("coordinates", "rounding"),
     [("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil")],
