@@ -99,8 +99,8 @@ class Mask:
 
 def _extended(b: Builder, mask: Value, keys: Dimension) -> Value:
     """The mask with all keys: those it does not mention are hidden."""
-    missing = keys - mask.shape[-1]
-    if (isinstance(missing, int) and missing <= 0) or mask.shape[-1] == 1:
+    missing = keys - mask.shape[-1] if mask.rank else 0
+    if isinstance(missing, int) and missing <= 0:
         return mask
     fill = b.constant(False) if mask.dtype == "bool" else b.constant(-math.inf, mask.dtype)
     after = [*[0] * (mask.rank - 1), dims.maximum(missing, 0)]
@@ -110,7 +110,7 @@ def _extended(b: Builder, mask: Value, keys: Dimension) -> Value:
 # Attention ---------------------------------------------------------------------------------------
 
 
-@onnx_op(since=23)
+@onnx_op(since=24)
 def Attention(
     b,
     Q,
@@ -146,6 +146,32 @@ def Attention(
     exposed = qk_matmul_output_mode if b.site.wanted[3:4] == (True,) else None
     y, scores = attend(b, q, k, v, bias, scale, mask.may_hide_all, softcap, softmax_precision, exposed)
     return y if Q.rank == 4 else join_heads(b, y), k, v, scores
+
+
+@onnx_op(since=23, name="Attention")
+def _attention_23(
+    b,
+    Q,
+    K,
+    V,
+    attn_mask=None,
+    past_key=None,
+    past_value=None,
+    *,
+    is_causal=0,
+    kv_num_heads=None,
+    q_num_heads=None,
+    qk_matmul_output_mode=0,
+    scale=None,
+    softcap=0.0,
+    softmax_precision=None,
+):
+    """Before operator set 24 a mask for one key is one for all."""
+    given = locals()
+    if attn_mask is not None and attn_mask.shape[-1:] == (1,) and K.rank > 2:
+        past = 0 if past_key is None else past_key.shape[2]
+        given["attn_mask"] = b.broadcast(attn_mask, (*attn_mask.shape[:-1], past + K.shape[-2]))
+    return Attention(**given)
 
 
 def attend(

@@ -436,6 +436,21 @@ def test_an_attention_mask_of_integers_is_added_as_one_of_floats_is():
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("mask", [np.ones((2, 1), bool), np.zeros((1, 1), np.float32)])
+def test_keys_that_an_attention_mask_does_not_reach_are_hidden(mask):
+    """One that has a single key is no other; before operator set 24 it stands for all keys."""
+    q, k, v = (floats(1, 1, n, 2) for n in (2, 3, 3))
+    before, hidden = (run("Attention", opset, [q, k, v, mask])[0] for opset in (23, 24))
+    np.testing.assert_allclose(hidden, v[:, :, :1].repeat(2, 2), rtol=1e-6)
+    np.testing.assert_array_equal(before, run("Attention", 23, [q, k, v])[0])
+
+
+def test_an_attention_mask_of_one_number_is_added_to_all():
+    operands = [floats(1, 1, 2, 2) for _ in range(3)]
+    (found,), (expected,) = (run("Attention", 24, [*operands, *m]) for m in ([np.float32(0)], []))
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_softmax_before_operator_set_13_takes_the_axes_from_its_axis_on_as_one():
     (found,) = run("Softmax", 11, [X], axis=2)
     exponentials = np.exp(X - X.max((2, 3), keepdims=True))
