@@ -441,6 +441,8 @@ def saturating_cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
         above, below = wide >= high.astype(np.float64), wide <= low.astype(np.float64)
         return np.where(above, high, np.where(below, low, np.where(above | below, 0.0, wide).astype(dtype)))
     if dtype.kind == "b":
+        if array.dtype == dtypes.numpy_dtype("float8e8m0"):  # whose least bits are no 0
+            array = array.astype(np.float32)
         return array != np.zeros((), array.dtype)
     with np.errstate(all="ignore"):
         name = dtypes.from_numpy(array.dtype)

@@ -434,6 +434,11 @@ def test_what_is_not_zero_is_true():
     assert run(cast(input_(0, "bool"), "float32"), np.array([True, False])).tolist() == [1.0, 0.0]
 
 
+def test_every_power_of_two_is_true():
+    codes = np.arange(256, dtype=np.uint8).view(dtypes.numpy_dtype("float8e8m0"))
+    assert run(cast(input_(0, "float8e8m0"), "bool"), codes).all()
+
+
 def test_bits_are_kept_by_a_bitcast():
     assert run(expr.bitcast(x, "int32"), np.float32(1)) == 0x3F800000
     assert run(expr.bitcast(i, "float32"), np.array([0x40490FDB], np.int32)) == np.float32(np.pi)

@@ -63,7 +63,7 @@ def convert(x: Expr, dtype: str, saturate: bool = True, round_mode: str = "up") 
     """One element converted. Floats out of an 8-bit float's range become its greatest, or
     infinite or NaN unless `saturate`; everything else is what `expr.cast` does."""
     if dtype == "float8e8m0":
-        return _power_of_two(x.cast("float32"), saturate, round_mode)
+        return _power_of_two(_beside_powers(x), saturate, round_mode)
     if dtype in _GREATEST and saturate:
         if dtypes.is_integer(x.dtype) or x.dtype in dtypes.SMALL_FLOATS:
             x = x.cast("float32")
@@ -72,6 +72,23 @@ def convert(x: Expr, dtype: str, saturate: bool = True, round_mode: str = "up") 
     if dtypes.is_float(x.dtype) and dtypes.is_integer(dtype) and dtypes.bits(dtype) < 8:
         x = x.cast("int32")  # small integers keep the low bits
     return x.cast(dtype)
+
+
+def _beside_powers(x: Expr) -> Expr:
+    """x as a float32 that lies between the same powers of two, and on the same side of their middle: where it
+    is not x its last bit is odd (round to odd), but that what is too small for any is 0."""
+    if x.dtype != "float64" and (not dtypes.is_integer(x.dtype) or dtypes.bits(x.dtype) < 32):
+        return x.cast("float32")
+    if dtypes.bits(x.dtype) == 64 and dtypes.is_integer(x.dtype):  # float64 has 53 bits
+        last = (1 << 11) - 1
+        odd = ((x | ((x & last) + last)) >> 11) << 11
+        x = expr.where(abs(x.cast("float64")) < 2.0**53, x, odd)
+    exact = x.cast("float64")
+    near = exact.cast("float32")
+    bits, back = expr.bitcast(near, "uint32"), near.cast("float64")
+    down = bits - (abs(back) > abs(exact)).cast("uint32")
+    same = back.equals(exact) | expr.isnan(exact) | near.equals(0)
+    return expr.bitcast(expr.where(same, bits, down | 1), "float32")
 
 
 def _power_of_two(x: Expr, saturate: bool, round_mode: str) -> Expr:

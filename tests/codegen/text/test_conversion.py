@@ -70,6 +70,10 @@ def test_small_floats_convert_like_their_definition(target, dtype):
 def test_powers_of_two_as_eight_bit_exponents(target):
     kind = dtypes.numpy_dtype("float8e8m0")
     check_exact(target, [input_(0, "float8e8m0").cast("float32")], np.arange(256, dtype=np.uint8).view(kind))
+    (there,) = run(
+        target, [input_(0, "float8e8m0").cast("bool")], [np.arange(256, dtype=np.uint8).view(kind)]
+    )
+    assert there.all()  # its least number is 2 ** -127
     values = np.random.default_rng(0).lognormal(0, 20, 5000).astype(np.float32)
     values = values[values > 2.0**-126]
     (got,) = run(target, [input_(0, "float32").cast("float8e8m0")], [values])

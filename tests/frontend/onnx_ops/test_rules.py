@@ -451,6 +451,33 @@ def test_an_attention_mask_of_one_number_is_added_to_all():
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.int32, np.uint32, np.int64, np.uint64])
+@pytest.mark.parametrize(
+    ("mode", "powers", "middles"),
+    [("up", [0, 0, 1], [1, 1, 1]), ("down", [-1, 0, 0], [0, 0, 0]), ("nearest", [0, 0, 0], [0, 1, 1])],
+)
+def test_wide_numbers_become_powers_of_two_without_being_rounded_to_float32_first(
+    mode, powers, middles, dtype
+):
+    """The numbers next to 2 ** e and to 1.5 * 2 ** e, below, there and above, become 2 ** (e + k)."""
+    exponents = range(25, 31 if dtype in (np.int32, np.uint32) else 62)
+    for numerator, k in ((2, powers), (3, middles)):
+        x = np.array([[numerator << e - 1] for e in exponents], dtype)
+        fine = dtype == np.float64
+        below = np.nextafter(x, -np.inf) if fine else x - 1
+        above = np.nextafter(x, np.inf) if fine else x + 1
+        (got,) = run(
+            "Cast", 24, [np.hstack([below, x, above])], to=onnx.TensorProto.FLOAT8E8M0, round_mode=mode
+        )
+        np.testing.assert_array_equal(got.view(np.uint8), [[127 + e + d for d in k] for e in exponents])
+
+
+@pytest.mark.parametrize(("number", "code"), [(1e300, 254), (1e-300, 0), (0.0, 0), (np.nan, 255)])
+def test_doubles_beyond_powers_of_two_become_the_last_of_these(number, code):
+    (got,) = run("Cast", 24, [np.array([number])], to=onnx.TensorProto.FLOAT8E8M0)
+    assert got.view(np.uint8).tolist() == [code]
+
+
 def test_softmax_before_operator_set_13_takes_the_axes_from_its_axis_on_as_one():
     (found,) = run("Softmax", 11, [X], axis=2)
     exponentials = np.exp(X - X.max((2, 3), keepdims=True))
