@@ -191,6 +191,15 @@ def test_label_encoders(version, x, attributes):
     check("LabelEncoder", [x], attributes, version)
 
 
+def test_nan_is_found_among_keys_where_the_specification_says_so():
+    """As from its version 2 on; ONNX Runtime does so from version 4 on."""
+    x = np.array([1, np.nan, 2], np.float32)
+    for version in (2, 4):
+        attributes = {"keys_floats": [1.0, np.nan], "values_int64s": [7, 9]}
+        (found,) = run_graph(import_model(model("LabelEncoder", [x], attributes, version)).graph, [x])
+        assert found.tolist() == [7, 9, -1]
+
+
 def test_category_mapper():
     given = {
         "cats_int64s": [10, 20],
