@@ -6,7 +6,7 @@ from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.graph import Value
 from .common import insert_axes, length, one_of, wide
-from .reductions import log_softmax
+from .reductions import ReduceMean, log_softmax
 from .rules import onnx_op
 
 
@@ -25,7 +25,7 @@ def _likelihood(
     b: Builder, x: Value, target: Value, weight: Value | None, ignored: int | None, reduction: str
 ) -> Value:
     """-x of the target class, weighted; ignored targets weigh nothing. The mean is that of the
-    weights."""
+    weights: where these may differ and sum up to 0, it is NaN."""
     one_of(reduction, ("none", "sum", "mean"), "reduction")
     if (
         x.rank < 2
@@ -47,6 +47,8 @@ def _likelihood(
     losses = b.map(chosen, weights, lambda e, w: -e * w)
     if reduction == "none":
         return losses
+    if reduction == "mean" and weight is None and ignored is None:
+        return ReduceMean(b, losses, keepdims=0)
     exact = wide(x.dtype)
     total, weighed = (
         b.reduce("sum", v, range(v.rank), False, lambda e: e.cast(exact)) for v in (losses, weights)

@@ -550,6 +550,14 @@ def test_the_mean_of_no_elements_is_zero(dtype, symbolic):
         np.testing.assert_array_equal(found, np.zeros((2, 1, 3), dtype))
 
 
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("op", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
+def test_the_mean_loss_of_an_empty_batch_is_zero(op, symbolic):
+    inputs = [np.zeros((0, 3), np.float32), np.zeros(0, np.int64)]
+    (found,) = evaluate(model(op, 13, inputs, {}, symbolic), inputs)
+    np.testing.assert_array_equal(found, np.float32(0))
+
+
 def test_statistics_are_outputs_of_a_batch_normalization_that_does_not_train():
     parameters = [np.abs(floats(3)) for _ in range(4)]
     _, *statistics = run("BatchNormalization", 6, [X, *parameters], outputs=5, is_test=1)
