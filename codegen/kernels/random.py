@@ -83,8 +83,8 @@ def _body(op: Random) -> Expr:
 
 
 def _seed(op: Random) -> Expr:
-    """Of the run operand 0, uint64."""
-    return _mixed(expr.input_(0, "uint64") * _GOLDEN + _seed_bits(op.seed))
+    """Of the run operand 0, uint64. Runs count from 1, since 0 mixed is 0."""
+    return _mixed((expr.input_(0, "uint64") + 1) * _GOLDEN + _seed_bits(op.seed))
 
 
 def _seed_bits(seed: float | None) -> int:

@@ -47,3 +47,10 @@ def test_parts_do_not_matter_and_seeds_do(target):
     )
     assert one.tobytes() == same.tobytes()
     assert np.count_nonzero(one == other) < 10
+
+
+@TARGETS
+@pytest.mark.parametrize("kind", ["uniform", "normal"])
+def test_a_seed_of_zero_is_like_others(target, kind):
+    first = drawn(target, kind, "float64", (4,), 0.0, 1.0, 0.0)[0]
+    assert abs(first) > 1e-6
