@@ -96,3 +96,6 @@ ERRORS = {
         )
     )
 }
+
+#: What a kernel adds to the status where what it has for the sentence is a double.
+OF_DOUBLE = 0x100

@@ -64,30 +64,30 @@ static const char *onnxc_shape_text(char *text, size_t room, int32_t rank, const
     return text;
 }
 
-/* What went wrong in a node, without its name. */
-static void onnxc_failure_text(char *text, size_t room, int32_t code, int64_t value) {
+/* What went wrong in a node, without its name. `value` is the number that the sentence has. */
+static void onnxc_failure_text(char *text, size_t room, int32_t code, const char *value) {
     const char *format;
     switch (code) {
-    case ONNXC_WRONG_KIND: format = "a value is of kind %lld, which is not allowed here"; break;
-    case ONNXC_WRONG_DTYPE: format = "a value is of type %lld, which is not allowed here"; break;
-    case ONNXC_WRONG_SHAPE: format = "a dimension is %lld, which does not fit"; break;
-    case ONNXC_DIMS_MISMATCH: format = "dimensions do not match: %lld"; break;
-    case ONNXC_RANK_MISMATCH: format = "a value has rank or size %lld, which is not allowed here"; break;
-    case ONNXC_INDEX_OUT_OF_RANGE: format = "index %lld is out of range"; break;
+    case ONNXC_WRONG_KIND: format = "a value is of kind %s, which is not allowed here"; break;
+    case ONNXC_WRONG_DTYPE: format = "a value is of type %s, which is not allowed here"; break;
+    case ONNXC_WRONG_SHAPE: format = "a dimension is %s, which does not fit"; break;
+    case ONNXC_DIMS_MISMATCH: format = "dimensions do not match: %s"; break;
+    case ONNXC_RANK_MISMATCH: format = "a value has rank or size %s, which is not allowed here"; break;
+    case ONNXC_INDEX_OUT_OF_RANGE: format = "index %s is out of range"; break;
     case ONNXC_DIVISION_BY_ZERO: format = "integer division by zero"; break;
-    case ONNXC_INVALID_VALUE: format = "%lld is not a valid value"; break;
-    case ONNXC_INVALID_RESHAPE: format = "%lld elements cannot take the requested shape"; break;
+    case ONNXC_INVALID_VALUE: format = "%s is not a valid value"; break;
+    case ONNXC_INVALID_RESHAPE: format = "%s elements cannot take the requested shape"; break;
     case ONNXC_SIZE_OVERFLOW: format = "the size of a value overflows"; break;
-    case ONNXC_OUT_OF_MEMORY: format = "out of memory: %lld bytes are needed"; break;
+    case ONNXC_OUT_OF_MEMORY: format = "out of memory: %s bytes are needed"; break;
     case ONNXC_CANCELLED: format = "the run was cancelled"; break;
     case ONNXC_EMPTY_OPTIONAL: format = "the optional holds no value"; break;
-    case ONNXC_UNSUPPORTED: format = "this input is not supported (%lld)"; break;
-    default: snprintf(text, room, "failed with status %d (%lld)", (int)code, (long long)value); return;
+    case ONNXC_UNSUPPORTED: format = "this input is not supported (%s)"; break;
+    default: snprintf(text, room, "failed with status %d (%s)", (int)code, value); return;
     }
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 #pragma GCC diagnostic ignored "-Wformat-extra-args"
-    snprintf(text, room, format, (long long)value);
+    snprintf(text, room, format, value);
 #pragma GCC diagnostic pop
 }
 
@@ -96,10 +96,30 @@ static const char *onnxc_node_name(const onnxc_context *context, int32_t node) {
     return node >= 0 && node < lowered->node_count ? lowered->node_names[node] : "the model";
 }
 
-static int32_t onnxc_fail(onnxc_context *context, int32_t node, int32_t code, int64_t value) {
+static int32_t onnxc_fail_with(onnxc_context *context, int32_t node, int32_t code, const char *value) {
     char text[160];
     onnxc_failure_text(text, sizeof text, code, value);
     return onnxc_report(context, code, "%.300s: %s", onnxc_node_name(context, node), text);
+}
+
+static int32_t onnxc_fail(onnxc_context *context, int32_t node, int32_t code, int64_t value) {
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    return onnxc_fail_with(context, node, code, text);
+}
+
+static int32_t onnxc_fail_double(onnxc_context *context, int32_t node, int32_t code, double value) {
+    char text[32] = "NaN"; /* whose sign says nothing */
+    if (!isnan(value)) snprintf(text, sizeof text, "%g", value);
+    return onnxc_fail_with(context, node, code, text);
+}
+
+/* What a kernel returned, with the word that it stored for it. */
+static int32_t onnxc_fail_kernel(onnxc_context *context, int32_t node, int32_t code, int64_t word) {
+    if ((code & ONNXC_OF_DOUBLE) == 0) return onnxc_fail(context, node, code, word);
+    double value;
+    memcpy(&value, &word, sizeof value);
+    return onnxc_fail_double(context, node, code & ~ONNXC_OF_DOUBLE, value);
 }
 
 static int32_t onnxc_fail_expected(onnxc_context *context, int32_t node, int32_t code,

@@ -28,8 +28,9 @@
 
 /* Runs parts [first, last). `args` are 8-byte words that the run function laid out. `scratch` is
  * this thread's: 64-byte aligned, context->scratch_bytes long and at least 64. Returns 0, or a
- * status after storing one i64 value for the sentence at scratch[0]; of several failing parts it
- * reports the lowest. */
+ * status after storing one i64 value for the sentence at scratch[0], or that plus ONNXC_OF_DOUBLE after storing a
+ * double there; of several failing parts it reports the lowest. */
+#define ONNXC_OF_DOUBLE 0x100
 typedef int32_t onnxc_kernel(const uint64_t *args, int64_t first, int64_t last, void *scratch);
 
 /* An operator written in C. `attributes` begins with the slot of each output (~k: it is output k of the model),

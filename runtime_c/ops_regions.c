@@ -157,7 +157,8 @@ ONNXC_OPERATOR(roi_align)(onnxc_context *context, const onnxc_value *in, int32_t
         int64_t rows = onnxc_samples(high, height, attributes[3]), down, across, needed;
         int64_t columns = onnxc_samples(wide, width, attributes[3]);
         if (image < 0 || image >= x.count) return onnxc_raise(context, ONNXC_INDEX_OUT_OF_RANGE, image);
-        if (rows < 0 || columns < 0) return onnxc_raise(context, ONNXC_INVALID_VALUE, r);
+        if (rows < 0 || columns < 0)
+            return onnxc_fail_double(context, context->node, ONNXC_INVALID_VALUE, rows < 0 ? high : wide);
         if (onnxc_cancelled(context)) return ONNXC_CANCELLED;
         if (x.height * x.width == 0) rows = columns = 0;
         if (!onnxc_multiply(rows, height, &down) || !onnxc_multiply(columns, width, &across) ||

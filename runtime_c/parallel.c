@@ -105,7 +105,7 @@ static int32_t onnxc_fail_pieces(onnxc_context *context, int32_t pieces, int32_t
         onnxc_piece *piece = &context->pieces[i / ONNXC_CHUNKS];
         int32_t *code = &piece->codes[i % ONNXC_CHUNKS];
         if (*code != 0 && status == 0)
-            status = onnxc_fail(context, node, *code, piece->values[i % ONNXC_CHUNKS]);
+            status = onnxc_fail_kernel(context, node, *code, piece->values[i % ONNXC_CHUNKS]);
         *code = 0;
     }
     return status;
@@ -122,7 +122,7 @@ static int32_t onnxc_run_parts(onnxc_context *context, onnxc_kernel *kernel, con
         if (code == 0) return 0;
         int64_t value;
         memcpy(&value, context->scratch, sizeof value);
-        return onnxc_fail(context, node, code, value);
+        return onnxc_fail_kernel(context, node, code, value);
     }
     onnxc_region region = {context, kernel, args, parts, 0, (int32_t)pieces, 0};
     if (work_ns / pieces >= ONNXC_SHARED_NS) region.unit = unit;

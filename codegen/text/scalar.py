@@ -38,7 +38,7 @@ from .conversion import (
     to_computed,
     wrapped,
 )
-from .emitter import Function, Reg, splat, vector_type
+from .emitter import Function, Reg, scalar_type, splat, vector_type
 from .lookups import lookup
 from .quotients import quotient
 from .vectors import Vectors
@@ -57,10 +57,10 @@ OTHER_NAN = ("float16", "float32", "float64")
 
 @dataclass(frozen=True)
 class Checks:
-    """What a failed `check` does: the function, which returns i32, stores the offending element as an i64 at
-    `scratch` and returns the error's code at once, so that the first failing element in the order of
-    execution is the one reported. Nobody needs to test anything afterwards. `active`: the lanes that count,
-    where a tail computes idle ones."""
+    """What a failed `check` does: the function, which returns i32, stores the offending element as an i64, or
+    a float as a double, at `scratch` and returns the error's code at once (of a double `abi.OF_DOUBLE` with
+    it), so that the first failing element in the order of execution is the one reported. Nobody needs to test
+    anything afterwards. `active`: the lanes that count, where a tail computes idle ones."""
 
     f: Function
     scratch: str = "%scratch"
@@ -76,14 +76,15 @@ class Checks:
         wrong, right = f.fresh_label("wrong"), f.fresh_label("right")
         f.branch_if(v.any(failed), wrong, right)
         f.label(wrong)
-        value = cast(v, "int64", x)
+        told = v.of("float64" if v.floating else "int64")
+        value = cast(v, told.dtype, x)
         if v.lanes > 1:
             word = f"i{v.lanes}"
             count = f.text.declare(f"llvm.cttz.{word}", word, [word, "i1"])
             lane = f.call(word, count, f.cast("bitcast", failed, word), "i1 true")
-            value = f.extract(value, lane, v.of("int64").type)
-        f.store("i64", value, self.scratch, 8)
-        f.statement(f"ret i32 {abi.ERRORS[code]}")
+            value = f.extract(value, lane, told.type)
+        f.store(scalar_type(told.dtype), value, self.scratch, 8)
+        f.statement(f"ret i32 {abi.ERRORS[code] + (abi.OF_DOUBLE if v.floating else 0)}")
         f.label(right)
 
 

@@ -420,6 +420,35 @@ CASES = {
         {"c": np.asarray(True), "x": f(2), "y": f(3), "w": f(2)},
         [({"c": np.asarray(False), "x": f(2), "y": f(3), "w": f(2)}, DIMS_MISMATCH, r"z \(Add\)")],
     ),
+    "scales": (
+        "g (float[N] x, float[1] s) => (float[M] y) { y = Resize (x, , s) }",
+        {"x": f(3), "s": np.float32([2])},
+        [
+            ({"x": f(3), "s": np.float32([np.nan])}, INVALID, r"y \(Resize\): NaN is not a valid value"),
+            ({"x": f(3), "s": np.float32([-1.5])}, INVALID, r"y \(Resize\): -5 is not a valid value"),
+            ({"x": f(3), "s": np.float32([np.inf])}, INVALID, r"y \(Resize\): inf is not a valid value"),
+        ],
+    ),
+    "a share of elements to drop": (
+        "g (float[N] x, float r, bool t) => (float[N] y) { y = Dropout (x, r, t) }",
+        {"x": f(3), "r": np.float32(0), "t": np.bool_(True)},
+        [
+            ({"x": f(3), "r": np.float32(r), "t": np.bool_(True)}, INVALID, rf"\(Dropout\): {told} is not")
+            for r, told in ((np.nan, "NaN"), (1.5, "1.5"), (-0.25, "-0.25"))
+        ],
+    ),
+    "regions": (
+        "g (float[N,C,H,W] x, float[R,4] r, int64[R] k) => (float[R,C,1,1] y) { y = RoiAlign (x, r, k) }",
+        {"x": f(1, 1, 4, 4), "r": np.float32([[0, 0, 2, 2]]), "k": i(0)},
+        [
+            (
+                {"x": f(1, 1, 4, 4), "r": np.float32([[0, 0, end, 2]]), "k": i(0)},
+                INVALID,
+                rf"\): {told} is not",
+            )
+            for end, told in ((np.nan, "NaN"), (1e30, r"1e\+30"))
+        ],
+    ),
     "lengths of reversed sequences": (
         "g (float[T,B] x, int64[C] l) => (float[T,B] y) { y = ReverseSequence (x, l) }",
         {"x": f(3, 2), "l": i(2, 3)},

@@ -187,6 +187,17 @@ def test_a_failed_check_reports_its_code_and_the_first_failing_value(target, lan
     assert run(target, [root], [a, b], lanes) == (abi.ERRORS["division_by_zero"], 537)
 
 
+@targets
+@pytest.mark.parametrize("dtype", ("float32", "float64", "float16", "bfloat16"))
+def test_a_failed_check_of_floats_reports_a_double(target, dtype):
+    x, a = input_(0, dtype), np.ones(100, dtypes.numpy_dtype(dtype))
+    for wrong in (-0.25, np.nan):
+        a[[37, 41]] = wrong
+        code, word = run(target, [expr.check(x > 0, x, "invalid_value")], [a])
+        assert code == abi.ERRORS["invalid_value"] + abi.OF_DOUBLE
+        assert np.array_equal(np.int64(word).view(np.float64), wrong, equal_nan=True)
+
+
 def test_what_a_kernel_cannot_do_is_refused():
     kernel = KernelText(harness.RUNNABLE[0])
     with kernel.entry() as f:
