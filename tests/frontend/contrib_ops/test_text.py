@@ -35,6 +35,12 @@ def test_tokens_are_those_of_onnxruntime(form):
         assert found.tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 3)])
+def test_tokens_of_nothing_have_an_axis_as_others(shape):
+    (found,) = interpreted(case(np.empty(shape, object), separators=[" "]))
+    assert found.shape == (*shape, 0)
+
+
 def test_a_library_finds_the_same_tokens(tmp_path):
     cases = [case(np.array(WORDS, object), **form) for form in FORMS]
     proto, feeds = as_model(cases, symbolic=True)
