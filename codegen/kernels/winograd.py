@@ -79,7 +79,7 @@ PIECES = range(2, 7)  # those of m: larger ones round more
 LONGEST = 5  # window along one axis that is not also cut into several
 SEVERAL = 3  # images in a group that make up for not knowing how many there are
 FEW_GROUPS = 16  # that threads share, at least
-SIDES = (28, 20, 14, 10, 7, 4, 2, 1)  # of results that may be few pixels
+SIDES = (28, 20, 14, 10, 7, 4)  # of results that may be few pixels
 FEW_CHANNELS = 16  # with fewer the transforms cost more than the products save
 
 
@@ -156,11 +156,12 @@ def _with_few(node: Node[Conv], target: Target, tiling: Tiling) -> Tiling:
 
 
 def _of_size(node: Node[Conv], side: int) -> Node[Conv]:
-    """The convolution of an image whose result has so many rows and columns."""
-    x, out = node.inputs[0], node.outputs[0]
-    sizes = [side * step for step in node.op.strides]
-    small = Value(replace(x.tensor, shape=(*x.shape[:2], *sizes)))
-    results = Value(replace(out.tensor, shape=(*out.shape[:2], *(side for _ in sizes))))
+    """The convolution of an image whose result has so many rows and columns, or as many pixels in a row."""
+    x, out, rank = node.inputs[0], node.outputs[0], len(node.op.strides)
+    sizes = [side] * 2 if rank == 2 else [side**2]
+    steps = [size * step for size, step in zip(sizes, node.op.strides, strict=True)]
+    small = Value(replace(x.tensor, shape=(*x.shape[:2], *steps)))
+    results = Value(replace(out.tensor, shape=(*out.shape[:2], *sizes)))
     return replace(node, inputs=(small, *node.inputs[1:]), outputs=(results,))
 
 
