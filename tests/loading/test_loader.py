@@ -58,7 +58,7 @@ def test_what_calls_do_not_take_is_refused_in_one_sentence(affine_path):
         (lambda: model.run(None, feeds, out=0), "expected a mapping of output names to arrays, got a int"),
         (lambda: model.profile(feeds, runs=-1), "runs=-1 is no count"),
         (lambda: model.profile(feeds, runs=2.0), "runs=2.0 is no count"),
-        (lambda: model([1e300], [0.0], NOWHERE), "input 'x': overflow"),
+        (lambda: model([1e300], [0.0], NOWHERE), r"input 'x': 1e\+300 is no number of float32"),
         (lambda: model.workspace_bytes([1]), "expected a mapping of inputs to shapes, got a list"),
         (lambda: model.workspace_bytes({model.inputs[0].name: (2.5,)}), "something else than integers"),
     ):
