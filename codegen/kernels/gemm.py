@@ -362,10 +362,15 @@ class Gemm:
     @cached_property
     def strips(self) -> Lines:
         """Of tiles: as many as let threads have rows of their own, where that pays, or as leave those of a
-        block in the second-level cache."""
-        block = self.tiling.block
-        each = max(self.fewest_tiles, min(self.least_tiles, (block + 1) // 2))  # a strip may be nearly two
-        return Lines(self.tiles, each, equal=True, most=None if block == ALL else max(1, block // each - 1))
+        block in the second-level cache; those of a block are gone through together."""
+        block, tiles, fewest = self.tiling.block, self.tiles, self.fewest_tiles
+        strips = Lines(tiles, max(fewest, self.least_tiles), equal=True)
+        if block == ALL:
+            return strips
+        blocks = dims.ceil_divide(tiles, block)
+        strips = replace(strips, least=blocks if fewest == 1 else dims.minimum(blocks, tiles // fewest))
+        longest = dims.maximum(1, dims.ceil_divide(tiles, strips.count))
+        return replace(strips, most=dims.maximum(1, dims.floor_divide(block, longest)))
 
     @property
     def fewest_tiles(self) -> int:

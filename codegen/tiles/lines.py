@@ -21,16 +21,18 @@ from ..kernel import KernelFunction
 @dataclass(frozen=True)
 class Lines:
     """`length` lines in `count` chunks of `each`. What is left is the last chunk's too, or all chunks are
-    nearly `equal`. `most`: how many of an image are gone through together, if not all that a thread has."""
+    nearly `equal`, and then `least` of them at least. `most`: how many of an image are gone through together,
+    if not all that a thread has."""
 
     length: Dimension
     each: int
     equal: bool = False
-    most: int | None = None
+    most: Dimension | None = None
+    least: Dimension = 1
 
     @property
     def count(self) -> Dimension:
-        return dims.maximum(1, self.length // self.each)
+        return dims.maximum(dims.maximum(1, self.least), self.length // self.each)
 
     def at(self, f: KernelFunction, chunk: str, length: Dimension | None = None) -> tuple[str, str]:
         """(first, beyond the last) line of a chunk; of as many lines as there are, or `length`."""
@@ -78,8 +80,9 @@ def joined(
         if lines.most is None:
             yield n, (lines.at(f, top)[0], lines.at(f, f.sub(bottom, 1))[1])
             return
-        with f.loop(top, bottom, lines.most) as some:
-            last_of = f.sub(f.minimum(f.add(some.index, lines.most), bottom), 1)
+        most = f.size(lines.most)
+        with f.loop(top, bottom, most) as some:
+            last_of = f.sub(f.minimum(f.add(some.index, most), bottom), 1)
             yield n, (lines.at(f, some.index)[0], lines.at(f, last_of)[1])
 
 
