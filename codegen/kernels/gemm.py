@@ -369,8 +369,8 @@ class Gemm:
             return strips
         blocks = dims.ceil_divide(tiles, block)
         strips = replace(strips, least=blocks if fewest == 1 else dims.minimum(blocks, tiles // fewest))
-        longest = dims.maximum(1, dims.ceil_divide(tiles, strips.count))
-        return replace(strips, most=dims.maximum(1, dims.floor_divide(block, longest)))
+        most = dims.floor_divide(block * strips.count, dims.maximum(1, tiles))
+        return replace(strips, most=dims.maximum(1, most))
 
     @property
     def fewest_tiles(self) -> int:

@@ -507,6 +507,21 @@ def test_many_rows_have_tiles_of_one_vector_where_multiply_adds_broadcast_from_m
     assert vectors["x86-64-v3"] > 1
 
 
+@pytest.mark.parametrize("symbolic", ["", "m"])
+@pytest.mark.parametrize("block", [1, 2, 5, 9])
+@pytest.mark.parametrize("tiles", [0, 1, 2, 3, 4, 8, 11, 16, 40])
+def test_a_thread_reads_panels_once_for_each_block_of_tiles(tiles, block, symbolic):
+    """It goes through as many strips together as a block has tiles for."""
+    case = Case("mk,kn->mn", matrix(8 * tiles, 3072, 768), symbolic=symbolic)
+    tiling = gemm_tiling.Tiling(8, 3, 16, "panels", block, 1, "constant")
+    strips = gemm.Gemm(case.node, contraction.product_of(case.node), tiling, Estimate(), BEST).strips
+    count, most = (dims.evaluate(size, case.sizes) for size in (strips.count, strips.most))
+    starts = [k * tiles // count for k in range(count)] + [tiles]
+    together = [starts[min(k + most, count)] - starts[k] for k in range(0, count, most)]
+    assert max(together) <= block
+    assert len(together) == 1 or tiles > block
+
+
 @pytest.mark.parametrize("size, parts", [((512, 512, 512), 8), ((1, 4096, 512), 8), ((4096, 64, 64), 8)])
 def test_large_products_are_cut_for_many_threads(size, parts):
     case = Case("mk,kn->mn", matrix(*size))
