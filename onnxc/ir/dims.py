@@ -216,10 +216,11 @@ def _sum(a: Dim, b: Dimension) -> Dimension:
 
 @lru_cache(maxsize=CACHED)
 def _product(a: Dim, b: Dimension) -> Dimension:
-    if isinstance(b, int):  # the terms stay in order, and maxima joined
+    if isinstance(b, int):  # the terms stay in order
         if b == 0 or b == 1:
             return a if b else 0
-        return Dim(tuple((monomial, coefficient * b) for monomial, coefficient in a.terms))
+        scaled = tuple((monomial, coefficient * b) for monomial, coefficient in a.terms)
+        return Dim(scaled) if b > 0 else _from_terms(scaled)  # of others choices may be joined
     factor = _terms(b)
     if isinstance(b, Dim) and max(len(a.terms), len(factor)) > 1:
         written = len(factor) * a.size + len(a.terms) * b.size

@@ -343,6 +343,13 @@ def test_bounds_hold(tree, env):
     assert high is None or expected <= high
 
 
+def test_what_is_left_behind_a_cut_is_one_formula_however_it_is_written():
+    n = symbol("n")
+    kept = dims.minimum(n, 1)
+    assert n - kept == -(kept - n) == dims.maximum(n - 1, 0)
+    assert dims.equal(-(n - kept), kept - n) is True
+
+
 def test_nothing_times_an_open_size_is_nothing():
     n = symbol("n")
     nothing = n * (1 // (n + 2))
