@@ -139,7 +139,8 @@ def _with_few(node: Node[Conv], target: Target, tiling: Tiling) -> Tiling:
     """The tiling and, where the run may bring less than the typical result, the smallest pieces for that:
     what large ones make of the weights takes as long for a pixel as for all of a piece."""
     known = all(isinstance(size, int) for size in node.outputs[0].shape[2:])
-    win, (t, *larger) = _window(node, tiling.split), _points_of(_window(node, tiling.split))
+    win = _window(node, tiling.split)
+    t, *larger = _points_of(win)
     if known or tiling.points not in larger or tiling.group is not None or node.op.groups > 1:
         return tiling
     small, large = (offered(arithmetic_of(node, target, win, n), node) for n in (t, tiling.points))
