@@ -149,6 +149,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         lift_reshapes.lift_reshapes,
         sink_reshapes.sink_reshapes,
         merge_movement.merge_movement,  # what a Map no longer keeps apart
+        eliminate_common.eliminate_common,  # what a Map did not read before, but others did
         fuse_maps.fuse_maps,  # what a Map took in, or was lifted, may leave another with a single reader
         fold_affine.fold_affine,
         project_early.project_early,

@@ -21,7 +21,7 @@ import numpy as np
 from ..ir import dims, dtypes
 from ..ir.dims import Dimension
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
-from ..ir.ops import Concat, Conv, Op, Pad, Pool, Reshape, Slice, Transpose
+from ..ir.ops import Broadcast, Concat, Conv, Op, Pad, Pool, Reshape, Slice, Transpose, Unfold
 from ..ir.regions import everywhere
 from ..target import Target
 
@@ -37,6 +37,9 @@ def flatten_windows(graph: Graph, target: Target) -> Graph:
 
 def _flattened(graph: Graph, target: Target) -> Graph:
     rewriter = Rewriter(graph)
+    overlap = {node for node in graph.nodes if _overlap(node, target)}
+    if all(_is_pointwise(node) for node in overlap):
+        overlap.clear()  # planes are images where windows are over others, too
     for node in graph.nodes:
         found = None
         if isinstance(node.op, Pool) and _is_separable(node):
@@ -47,12 +50,30 @@ def _flattened(graph: Graph, target: Target) -> Graph:
             and not _share_blocks(node, target)
             and not _is_stem(node, target)
         ):
-            found = _Writer(rewriter, node).convolution(node.op)
+            found = _Writer(rewriter, node).convolution(node.op, node in overlap)
         if found is None:
             rewriter.copy(node)
         else:
             rewriter.replace(node.outputs, [found])
     return rewriter.finish()
+
+
+def _overlap(node: Node, target: Target) -> bool:
+    """Whether the images that a convolution over a single volume becomes can be parts of memory that overlap:
+    planes, each of whole blocks of channels, that follow each other."""
+    op = node.op
+    if not isinstance(op, Conv) or not _is_known(op, node.inputs[0], node.inputs[1], target):
+        return False
+    (n, channels), w = node.inputs[0].shape[:2], node.inputs[1]
+    whole = n == 1 and dims.number(channels) % target.block == 0
+    along = op.dilations[_shortest(w)] == 1
+    plain = op.groups == 1 and not op.transposed and not _is_stem(node, target)
+    return whole and along and plain and (_is_pointwise(node) or _idle_pair(op, w.shape) is None)
+
+
+def _is_pointwise(node: Node[Conv]) -> bool:
+    """Whether every result sees one place."""
+    return max(dims.numbers(node.inputs[1].shape[2:])) == 1
 
 
 def _share_blocks(node: Node[Conv], target: Target) -> bool:
@@ -198,9 +219,9 @@ class _Writer:
 
     # Convolutions ----------------------------------------------------------------------------------
 
-    def convolution(self, op: Conv) -> Value | None:
+    def convolution(self, op: Conv, overlap: bool) -> Value | None:
         axis = _idle_pair(op, self.inputs[1].shape)
-        return self.unfolded(op) if axis is None else self.merged(op, axis)
+        return self.unfolded(op, overlap) if axis is None or overlap else self.merged(op, axis)
 
     def merged(self, op: Conv, axis: int) -> Value:
         """Over two axes as one, of the places along them that are seen at all."""
@@ -218,25 +239,56 @@ class _Writer:
         w = self.add(Reshape((*w.shape[:at], *w.shape[at + 1 :])), w)
         return self.result(Reshape(self.shape), self.add(_without(op, axis), x, w))
 
-    def unfolded(self, op: Conv) -> Value | None:
+    def unfolded(self, op: Conv, overlap: bool) -> Value | None:
         """Over the axes but that with the shortest kernel."""
         axis = _shortest(self.inputs[1])
         if not op.transposed:
-            return self._direct(op, axis)
+            return self._direct(op, axis, overlap)
         return self._transposed(op, axis) if op.dilations[axis] == 1 else None
 
-    def _direct(self, op: Conv, axis: int) -> Value:
+    def _direct(self, op: Conv, axis: int, overlap: bool) -> Value:
         x, w = self.inputs
         at, taps, count = 2 + axis, dims.number(w.shape[2 + axis]), self.shape[2 + axis]
         around = op.pads[axis], op.pads[axis + AXES], op.zero
-        starts = [k * op.dilations[axis] for k in range(taps)]
-        x = self._images(x, at, starts, count, op.strides[axis], around)
+        if overlap:
+            x = self._overlapping(x, at, taps, op.strides[axis], around)
+        else:
+            starts = [k * op.dilations[axis] for k in range(taps)]
+            x = self._images(x, at, starts, count, op.strides[axis], around)
         order = [0, at, 1, *(a for a in range(2, 2 + AXES) if a != at)]
         w = self.add(Transpose(tuple(order)), w)
         w = self.add(Reshape((w.shape[0], taps * w.shape[2], *w.shape[3:])), w)
-        y = self.add(_without(op, axis), x, w)
-        y = self.add(Reshape((self.shape[0], count, *y.shape[1:])), y)
-        return self.result(Transpose(_moved(1, at)), y)
+        return self._volumes(self.add(_without(op, axis), x, w), at, count)
+
+    def _planes(self, x: Value, axis: int) -> Value:
+        """A single volume as images, one for each place along an axis: it exchanges places with the batch, so
+        that blocks of channels stay what they are."""
+        x = self.add(Transpose(_exchanged(axis)), x)
+        return self.add(Reshape((*x.shape[:axis], *x.shape[axis + 1 :])), x)
+
+    def _volumes(self, y: Value, axis: int, count: Dimension) -> Value:
+        """Volumes, of which the images along an axis are given."""
+        n = self.shape[0]
+        if n == 1:
+            y = self.add(Reshape((*y.shape[:axis], 1, *y.shape[axis:])), y)
+            return self.result(Transpose(_exchanged(axis)), y)
+        y = self.add(Reshape((n, count, *y.shape[1:])), y)
+        return self.result(Transpose(_moved(1, axis)), y)
+
+    def _overlapping(
+        self, x: Value, axis: int, taps: int, stride: int, around: tuple[Dimension, Dimension, int]
+    ) -> Value:
+        """Places along an axis of a single volume as images, of which each window sees `taps`: nobody moves
+        what lies between `around`, which is joined with it, where images are stored in blocks."""
+        x = self._planes(x, axis)
+        before, after, fill = around
+        zero = Constant.of(np.asarray(fill, dtypes.numpy_dtype(x.dtype)))
+        scalar = Value(TensorType(x.dtype, ()), "", zero)
+        rest = x.shape[1:]
+        ends = [self.add(Broadcast((size, *rest)), scalar) if size != 0 else None for size in (before, after)]
+        parts = [part for part in (ends[0], x, ends[1]) if part is not None]
+        x = self.add(Concat(0), *parts) if len(parts) > 1 else x
+        return self.add(Unfold(taps, stride), x) if (taps, stride) != (1, 1) else x
 
     def _transposed(self, op: Conv, axis: int) -> Value:
         """A result at place q = s e + r of the axis is the sum over t of x at e - t times w at r + s t."""
@@ -252,10 +304,15 @@ class _Writer:
         w = self.add(Transpose((0, 1, at, *rest)), w)
         inside = dims.number(w.shape[0]) // op.groups
         w = self.add(Reshape((op.groups, inside, w.shape[1], taps, stride, *w.shape[3:])), w)
-        w = self.add(Transpose((0, 3, 1, 2, 4, 5, 6)), w)
-        w = self.add(Reshape((op.groups * taps * inside, w.shape[3] * stride, *w.shape[5:])), w)
+        alone = op.groups == 1 and self.shape[0] == 1
+        w = self.add(Transpose((0, 3, 1, 4, 2, 5, 6) if alone else (0, 3, 1, 2, 4, 5, 6)), w)
+        w = self.add(Reshape((op.groups * taps * inside, w.shape[3] * w.shape[4], *w.shape[5:])), w)
         y = self.add(_without(op, axis), x, w)
         outputs = dims.number(y.shape[1]) // stride
+        if alone:  # what lies between two places comes before the channels, as images of its own
+            y = self.add(Reshape((count * stride, outputs, *y.shape[2:])), y)
+            shape = (length, *y.shape[1:])
+            return self._volumes(self.add(Slice((before, 0, 0, 0), shape, (1,) * y.rank), y), at, length)
         y = self.add(Reshape((self.shape[0], count, outputs, stride, *y.shape[2:])), y)
         order = [0, 2, 4, 5]
         order[at:at] = [1, 3]  # places before those between them
@@ -288,13 +345,14 @@ class _Writer:
         `around`: what comes before and after. The axis comes first, next to what moved it back before, so
         that slices are parts of memory; of a single volume places are images from the beginning."""
         groups = self.node.op.groups
-        x = self.add(Transpose(_moved(axis, 1)), x)
-        n, length, c, *sizes = x.shape
-        first = 1
+        n, first = x.shape[0], 1
+        if n == 1:
+            x, first = self._planes(x, axis), 0
+        else:
+            x = self.add(Transpose(_moved(axis, 1)), x)
+        c, *sizes = x.shape[first + 1 :]
         if groups > 1:
-            x = self.add(Reshape((n, length, groups, dims.number(c) // groups, *sizes)), x)
-        elif n == 1:
-            x, first = self.add(Reshape((length, c, *sizes)), x), 0
+            x = self.add(Reshape((*x.shape[: first + 1], groups, dims.number(c) // groups, *sizes)), x)
         x = self._padded(x, first, *around)
         cut = tuple(count if a == first else size for a, size in enumerate(x.shape))
         steps = tuple(stride if a == first else 1 for a in range(x.rank))
@@ -304,6 +362,13 @@ class _Writer:
         ]
         x = self.add(Concat(x.rank - 3), *parts) if len(parts) > 1 else parts[0]
         return self.add(Reshape((n * count, c * len(starts), *sizes)), x)
+
+
+def _exchanged(axis: int) -> tuple[int, ...]:
+    """The order of axes in which one of the five and the first have each other's place."""
+    order = list(range(2 + AXES))
+    order[0], order[axis] = axis, 0
+    return tuple(order)
 
 
 def _moved(source: int, target: int) -> tuple[int, ...]:

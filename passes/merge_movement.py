@@ -42,6 +42,8 @@ def merge_movement(graph: Graph) -> Graph:
             rewriter.copy(node)
             continue
         (*before, op), inputs = merged
+        if isinstance(op, Reshape) and not before:
+            inputs = (_reshaped(inputs[0]),)
         moves = isinstance(node.op, Transpose) or before
         if isinstance(op, Reshape) and not moves and inputs[0].type == node.outputs[0].type:
             rewriter.replace(node.outputs, inputs)
@@ -92,6 +94,13 @@ def _merged(
                 steps = tuple(a * b for a, b in zip(outer.op.steps, steps))
                 return [Slice(starts, sizes, steps)], outer.inputs
     return None
+
+
+def _reshaped(value: Value) -> Value:
+    """What a value is that only Reshapes made."""
+    while value.producer is not None and isinstance(value.producer.op, Reshape):
+        (value,) = value.producer.inputs
+    return value
 
 
 def _transposed(

@@ -22,15 +22,25 @@ from ..ir.graph import Graph, Node, Rewriter, Value, reshaped_constant
 from ..ir.ops import Conv, Map, Reshape, Shape, Transpose
 from ..ir.regions import everywhere
 
+Order = tuple[int, ...]  # of axes, as a Transpose has it
+
 
 @everywhere
 def sink_reshapes(graph: Graph) -> Graph:
     """graph with Maps directly behind the convolutions whose squeezed results they read."""
     rewriter = Rewriter(graph)
+    turned: dict[Value, set[Order]] = {}
+    for node in graph.nodes:
+        if isinstance(node.op, Transpose):
+            turned.setdefault(node.inputs[0], set()).add(node.op.perm)
     for node in graph.nodes:
         inputs = tuple(rewriter.of(v) for v in node.inputs)
         shaped = _shaped(node, inputs, rewriter.readers) if isinstance(node.op, Map) else None
-        moves = _moves(node, inputs, rewriter.readers) if isinstance(node.op, Map) and shaped is None else []
+        moves: list[Node] = []
+        if isinstance(node.op, Map) and shaped is None:
+            values = (*node.inputs, *node.outputs)
+            back = {(rewriter.of(v), perm) for v in values for perm in turned.get(v, ())}
+            moves = _moves(node, inputs, rewriter.readers, back)
         before = inputs[0].producer if isinstance(node.op, Reshape) else None
         if moves:
             _sink(rewriter, node, inputs, moves)
@@ -81,25 +91,55 @@ def _shaped(node: Node, inputs: tuple[Value, ...], readers: Counter[Value]) -> V
     return None
 
 
-def _moves(node: Node, inputs: tuple[Value, ...], readers: Counter[Value]) -> list[Node]:
-    """The moves, a Transpose among them, between a convolution and a Map that reads nothing else but single
-    numbers and numbers of channels; none where others read what is between."""
+def _moves(
+    node: Node, inputs: tuple[Value, ...], readers: Counter[Value], back: set[tuple[Value, Order]]
+) -> list[Node]:
+    """The moves, a Transpose among them, between a convolution and a Map; none where others read what is
+    between and nobody moves the result `back` (values, and orders of their axes). What else it reads are
+    single numbers, numbers of channels, and what was moved the same way or is moved back elsewhere too."""
     shape = node.outputs[0].shape
     moved = [v for v in inputs if v.shape == shape and v.constant is None]
-    if len(moved) != 1 or node.op.shape is not None or contains(node.op.body, "index"):
+    if node.op.shape is not None or contains(node.op.body, "index"):
         return []
-    (value,), found = moved, list[Node]()
-    others = [v for v in inputs if v is not value and v.rank > 0]
-    while readers[value] == 1 and value.producer is not None:
+    for value in moved:
+        found = _moved(value)
+        if not found or not (_alone(value, found, readers) or _moves_back(node.outputs[0], found, back)):
+            continue
+        others = [v for v in inputs if v not in moved and v.rank > 0]
+        alike = all(v is value or _moves_back(v, found, back) for v in moved)
+        if alike and (not others or _are_of_channels(others, value.shape, found)):
+            return found
+    return []
+
+
+def _moves_back(value: Value, moves: list[Node], back: set[tuple[Value, Order]]) -> bool:
+    """Whether a value as it was before such moves, of which the last is a Transpose, is there, or will be."""
+    last, made = moves[-1].op, value.producer
+    if not isinstance(last, Transpose):
+        return False
+    return (made is not None and made.op == last) or (value, _inverse(last.perm)) in back
+
+
+def _inverse(perm: Order) -> Order:
+    return tuple(perm.index(axis) for axis in range(len(perm)))
+
+
+def _moved(value: Value) -> list[Node]:
+    """The moves, a Transpose among them, of a convolution's result that made a value."""
+    found: list[Node] = []
+    while value.producer is not None:
         if isinstance(value.producer.op, (Reshape, Transpose)):
             found.insert(0, value.producer)
             (value,) = value.producer.inputs
             continue
         turned = any(isinstance(move.op, Transpose) for move in found)
-        if not turned or not _convolves(value.node):
-            return []
-        return found if not others or _are_of_channels(others, value.shape, found) else []
+        return found if turned and _convolves(value.node) else []
     return []
+
+
+def _alone(value: Value, moves: list[Node], readers: Counter[Value]) -> bool:
+    """Whether nobody else reads what moves made a value, or what is between."""
+    return all(readers[v] == 1 for v in (value, *(move.inputs[0] for move in moves)))
 
 
 def _are_of_channels(operands: list[Value], images: Shape, moves: list[Node]) -> bool:
@@ -126,11 +166,14 @@ def _are_of_channels(operands: list[Value], images: Shape, moves: list[Node]) ->
 def _sink(rewriter: Rewriter, node: Node, inputs: tuple[Value, ...], moves: list[Node]) -> None:
     """The Map of what is moved, and the moves."""
     (source,) = moves[0].inputs
+    (moved,) = moves[-1].outputs
     shape = node.outputs[0].shape
 
     def operand(v: Value) -> Value:
-        if v.shape == shape and v.constant is None:
+        if v is moved:
             return source
+        if v.shape == shape and v.constant is None:
+            return _before(rewriter, v, moves)
         return v if v.rank == 0 else _shaped_as(rewriter, v, (v.tensor.count, *(1,) * (source.rank - 2)))
 
     values = rewriter.add(node.op, [operand(v) for v in inputs], node.origin)
@@ -139,6 +182,18 @@ def _sink(rewriter: Rewriter, node: Node, inputs: tuple[Value, ...], moves: list
         names = [v.name for v in node.outputs] if move is moves[-1] else []
         values = rewriter.add(move.op, values, move.origin, names)
     rewriter.replace(node.outputs, values)
+
+
+def _before(rewriter: Rewriter, value: Value, moves: list[Node]) -> Value:
+    """What becomes a value by such moves."""
+    for move in reversed(moves):
+        undone = move.op
+        if isinstance(undone, Transpose):
+            undone = Transpose(_inverse(undone.perm))
+        else:
+            undone = Reshape(move.inputs[0].shape)
+        (value,) = rewriter.add(undone, [value], move.origin)
+    return value
 
 
 def _convolves(node: Node) -> bool:

@@ -1,4 +1,5 @@
-"""Reorder: dense to blocked channels and back, and from one halo to another.
+"""Reorder: dense to blocked channels and back, and from one halo to another; Transpose between a dense volume
+and its planes as a batch of blocked images.
 
 Rows of a vector of dense channels and blocked pixels are the two sides of a square of elements, which
 is transposed in registers: halves of pairs of vectors change places, then quarters, down to single
@@ -8,18 +9,19 @@ lanes. Few channels, such as those of a picture in bytes, become a word of each 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node, TensorType
-from ...ir.ops import Reorder
+from ...ir.ops import Reorder, Transpose
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step
 from ..text.emitter import ENTRY, Function, vector_constant, vector_type
 from ..text.shuffles import transpose
-from ..tiles.blocked import Image, clear_border, cover, image_of, resized
+from ..tiles.blocked import Image, are_rows, clear_border, cover, displaced, image_of, resized, without_halo
 from ..tiles.lines import Lines, cut_lines
 
 WORD = 4  # bytes
@@ -29,7 +31,10 @@ End = Callable[[KernelFunction], str]  # where a step reads or writes
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
-    """One, between two layouts of a type of known channels, not both dense."""
+    """One, between two layouts of a type of known channels, not both dense; or two, from or to a dense
+    volume."""
+    if isinstance(node.op, Transpose):
+        yield from _exchanges(node, target)
     if not isinstance(node.op, Reorder):
         return
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
@@ -38,16 +43,34 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
         return
     cost = costs.traffic(target, node) + costs.step(target)
     if x.layout is None or out.layout is None:
-        plane = dims.typical(dims.product(x.shape[2:])) * dtypes.itemsize(x.dtype)
-        split = out.layout is None and plane * 8 % target.vector_bits != 0
-        nbytes, item = dims.typical(blocked[0].nbytes), dtypes.itemsize(x.dtype)
-        if out.layout is not None and _is_word(image_of(out), target):
-            cost += costs.compute(target, JOINED * nbytes * 8 / target.vector_bits)
-        else:
-            cost += costs.transposing(target, nbytes, item, split)
+        cost += _transposing(target, blocked[0], out.layout is not None)
     elif x.layout.block != out.layout.block:
         cost += costs.reordering(target, x) + costs.reordering(target, out) + costs.step(target)
     yield Offer(cost, None, (x.layout,), out.layout)
+
+
+def _exchanges(node: Node[Transpose], target: Target) -> Iterator[Offer[None]]:
+    """A single dense volume [1, C, D, ...] as images [D, C, 1, ...] in blocks of channels, and back."""
+    x, out = node.inputs[0].tensor, node.outputs[0].tensor
+    if x.rank < 4 or node.op.perm != (2, 1, 0, *range(3, x.rank)) or x.dtype == "string":
+        return
+    plain = without_halo(target.block, x.rank - 2)
+    for images, layouts in ((out, (None, plain)), (x, (plain, None))):
+        stored = replace(images, layout=plain)
+        if images.shape[2] != 1 or not _is_image(stored):
+            continue
+        to_blocks = images is out
+        cost = costs.traffic(target, node) + costs.step(target) + _transposing(target, stored, to_blocks)
+        yield Offer(cost, None, (layouts[0],), layouts[1])
+
+
+def _transposing(target: Target, images: TensorType, to_blocks: bool) -> Estimate:
+    """Between dense and blocked, besides reading and writing."""
+    nbytes, item = dims.typical(images.nbytes), dtypes.itemsize(images.dtype)
+    if to_blocks and _is_word(image_of(images), target):
+        return costs.compute(target, JOINED * nbytes * 8 / target.vector_bits)
+    plane = dims.typical(dims.product(images.shape[2:])) * item
+    return costs.transposing(target, nbytes, item, not to_blocks and plane * 8 % target.vector_bits != 0)
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
@@ -67,22 +90,37 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
         return f.temporary(0)
 
     if x.layout is None:
-        return Code((_transposed(target, image_of(out), source, result, True, choice.cost),))
+        image = image_of(out)
+        dense = _dense_strides(node, image)
+        return Code((_transposed(target, image, dense, source, result, True, choice.cost),))
     if out.layout is None:
-        return Code((_transposed(target, image_of(x), result, source, False, choice.cost),))
+        image = image_of(x)
+        dense = _dense_strides(node, image)
+        return Code((_transposed(target, image, dense, result, source, False, choice.cost),))
     if x.layout.block == out.layout.block:
         return Code((_moved(target, image_of(x), image_of(out), source, result, choice.cost),))
+    old, new = image_of(x), image_of(out)
+    dense = _dense_strides(node, old)
     steps = (
-        _transposed(target, image_of(x), between, source, False, choice.cost * 0.5),
-        _transposed(target, image_of(out), between, result, True, choice.cost * 0.5),
+        _transposed(target, old, dense, between, source, False, choice.cost * 0.5),
+        _transposed(target, new, dense, between, result, True, choice.cost * 0.5),
     )
     return Code(steps, (x.count * dtypes.itemsize(x.dtype),))
+
+
+def _dense_strides(node: Node, image: Image) -> tuple[Dimension, Dimension]:
+    """Bytes from an image to the next, and from a channel to the next, where they are dense: a volume has
+    the planes of a channel one after the other."""
+    plane = image.height * image.width * image.itemsize
+    if isinstance(node.op, Transpose):
+        return plane, image.batch * plane
+    return image.channels * plane, plane
 
 
 def _is_image(type_: TensorType) -> bool:
     if type_.rank < 3 or type_.layout is None or not isinstance(type_.shape[1], int):
         return False
-    return type_.rank < 5 or not any(type_.layout.halo[:-1])
+    return type_.rank < 5 or are_rows(type_)
 
 
 def _cut(image: Image, target: Target, step: int) -> Lines:
@@ -150,9 +188,15 @@ def _moved(target: Target, old: Image, new: Image, source: End, result: End, cos
 
 
 def _transposed(
-    target: Target, image: Image, dense: End, blocked: End, to_blocks: bool, cost: Estimate
+    target: Target,
+    image: Image,
+    strides: tuple[Dimension, Dimension],
+    dense: End,
+    blocked: End,
+    to_blocks: bool,
+    cost: Estimate,
 ) -> Step:
-    """Dense rows to blocked pixels of `image`, or back."""
+    """Dense rows, whose images and channels are `strides` apart, to blocked pixels of `image`, or back."""
     square, joined = _square(image, target), to_blocks and _is_word(image, target)
     image = image.flat if image.halo == (0, 0) else image
     widths = _widths(square, image.width)
@@ -170,13 +214,12 @@ def _transposed(
         )
         with f.loop(*rows) as row, f.loop(0, image.block, square) as group:
             channel = f.add(f.mul(block, image.block), group.index)
-            index = f.add(f.mul(n, image.channels), channel)
-            at = f.add(f.mul(index, f.size(image.height)), row.index)
-            line = f.offset(dense(f), f.mul(at, f.size(image.width * image.itemsize)))
+            places = (n, strides[0]), (channel, strides[1]), (row.index, image.width * image.itemsize)
+            line = displaced(f, dense(f), places)
             pixels = f.offset(image.address(f, here, y=row.index), f.mul(group.index, image.itemsize))
             _call_line(f, image, square, channel, [line, pixels, *columns])
     for count in _counts(image, square):
-        _line(k, image, square, count, widths, to_blocks, joined)
+        _line(k, image, strides[1], square, count, widths, to_blocks, joined)
     work = costs.work(cost, image.batch * image.image)
     return k.step(image.batch * image.blocks * cut.count, work)
 
@@ -217,16 +260,23 @@ def _call_line(f: Function, image: Image, square: int, channel: str, words: Sequ
 
 
 def _line(
-    k: KernelText, image: Image, square: int, count: int, widths: Sequence[int], to_blocks: bool, joined: bool
+    k: KernelText,
+    image: Image,
+    apart: Dimension,
+    square: int,
+    count: int,
+    widths: Sequence[int],
+    to_blocks: bool,
+    joined: bool,
 ) -> None:
     """The pixels %start..%stop-1 of one row: %line is its first element in the first channel,
-    %pixels the first pixel; `count` of the channels exist, the others are zero in blocks and
-    nowhere in rows. joined: they are a word of the pixel."""
+    %pixels the first pixel; `count` of the channels, which are `apart`, exist, the others are zero in
+    blocks and nowhere in rows. joined: they are a word of the pixel."""
     parameters = ["ptr %args", "ptr noalias %line", "ptr noalias %pixels", "i64 %start", "i64 %stop"]
     size = image.itemsize
-    element, plane = f"i{8 * size}", image.height * image.width * size
+    element = f"i{8 * size}"
     with k.function(f"{ENTRY}.line{count}", parameters, attributes="noinline nounwind") as f:
-        rows = [f.offset("%line", f.size(channel * plane)) for channel in range(count)]
+        rows = [f.offset("%line", f.size(channel * apart)) for channel in range(count)]
         start, stop = (0, f.size(image.width)) if image.height != 1 else ("%start", "%stop")
 
         def tile(width: int, column: str) -> None:

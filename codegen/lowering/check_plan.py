@@ -100,7 +100,8 @@ class _Run:
         pieces = self.pieces(whole)
         if not are_apart(part):
             return _cut(pieces, begin, begin + self.number(part.nbytes))
-        inside, size = (self.number(type_.image_bytes) for type_ in (whole.tensor, part))
+        inside = self.number(whole.tensor.image_bytes if are_apart(whole.tensor) else part.batch_stride)
+        size = self.number(part.image_bytes)
         first, begin = divmod(begin, self.number(part.batch_stride))
         places = (n * inside + begin for n in range(first, first + self.number(part.shape[0])))
         return [piece for place in places for piece in _cut(pieces, place, place + size)]

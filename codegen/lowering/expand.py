@@ -1,5 +1,5 @@
-"""What stands for a node that no kernel takes: the nodes of a fused group, or those that round the rows of a
-product.
+"""What stands for a node that no kernel takes: the nodes of a fused group, those that round the rows of a
+product, or the slices that windows see.
 
 The only place where lowering rewrites ops; whatever else a kernel cannot do is LoopNest's.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from ...ir import dims, dtypes, expr
 from ...ir.graph import Node, Value, constant_value, make_node
-from ...ir.ops import Contract, Fused, Map, Op, Pad, Reduce, Reshape, Slice, Transpose
+from ...ir.ops import Concat, Contract, Fused, Map, Op, Pad, Reduce, Reshape, Slice, Transpose, Unfold
 
 
 def expanded(node: Node) -> list[Node]:
@@ -22,6 +22,8 @@ def expanded(node: Node) -> list[Node]:
             return _inlined(node)
         case Contract() if node.op.rounded:
             return _rounding(node)
+        case Unfold():
+            return _sliced(node)
     return []
 
 
@@ -36,6 +38,17 @@ def _inlined(node: Node) -> list[Node]:
         nodes.append(Node(inner.op, tuple(stands.get(v, v) for v in inner.inputs), outputs, inner.origin))
         stands.update(zip(inner.outputs, outputs))
     return nodes
+
+
+def _sliced(node: Node[Unfold]) -> list[Node]:
+    """Of every tap the elements that it sees, one after the other along axis 1."""
+    op, (x,), (out,) = node.op, node.inputs, node.outputs
+    sizes, rest = (out.shape[0], *x.shape[1:]), (1,) * (x.rank - 1)
+    taps = [
+        make_node(Slice((k, *(0,) * (x.rank - 1)), sizes, (op.stride, *rest)), (x,), node.origin)
+        for k in range(op.taps)
+    ]
+    return [*taps, Node(Concat(1), tuple(tap.outputs[0] for tap in taps), node.outputs, node.origin)]
 
 
 def _rounding(node: Node[Contract]) -> list[Node]:

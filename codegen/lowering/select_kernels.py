@@ -32,6 +32,7 @@ from ...ir.ops import (
     Reshape,
     RuntimeCall,
     Slice,
+    Unfold,
 )
 from ...target import Target
 from .. import costs
@@ -44,7 +45,7 @@ from .equal_nodes import itself, seen
 from .expand import expanded
 from .plan_memory import known_at_entry, states_of
 from .tuned import Tuned
-from .views import cut_axes, insides, may_be, part_layout, parts_of, reshaped_layout, view_of
+from .views import cut_axes, insides, may_be, part_layout, parts_of, reshaped_layout, unfolded_layout, view_of
 
 
 def select_kernels(graph: Graph, target: Target, tuned: Tuned | None = None) -> Graph:
@@ -136,8 +137,11 @@ class _Selection:
         images is blocked, or each would be reordered, and most likely the result too."""
         found = []
         blocked = [layout for layout in map(_layout, node.inputs) if layout is not None]
-        joins = isinstance(node.op, Concat)
-        for layout in dict.fromkeys([b.alone for b in blocked] if blocked and joins else [*blocked, None]):
+        joins, overlap = isinstance(node.op, Concat), isinstance(node.op, Unfold)
+        if overlap:  # only images in blocks do
+            blocked.append(Layout(self.target.block))
+        alone = bool(blocked) and (joins or overlap)
+        for layout in dict.fromkeys([b.alone for b in blocked] if alone else [*blocked, None]):
             made = _made(Node(node.op, tuple(_stored(v, layout) for v in node.inputs), node.outputs))
             outputs = tuple(_stored(v, made) for v in node.outputs)
             part = part_layout(outputs[0].tensor, (node.op.axis,)) if joins else layout
@@ -333,10 +337,10 @@ class _Selection:
                         layout = _seen(_seen(layout, value, node.inputs[0]), node.inputs[0], value)
                 outputs.append(_stored(value, layout))
             wanted = _wanted(replace(node, outputs=tuple(outputs)))
-            views = node.choice is None and isinstance(node.op, (Reshape, Slice))
+            views = node.choice is None and isinstance(node.op, (Reshape, Slice, Unfold))
             shares = views or _is_join(node)
             exact = shares and _layout(outputs[0]) is not None  # what is seen may have less
-            if views:
+            if views and not isinstance(node.op, Unfold):  # whose images follow each other
                 wanted = (there(node.inputs[0], wanted[0]),)
             inputs = tuple(
                 as_wanted(v, w, k in packed and v.constant is not None, exact)
@@ -452,6 +456,9 @@ def _wanted(node: Node) -> tuple[Layout | None, ...]:
         return node.choice.inputs or (None,) * len(node.inputs)
     if _is_seen(node):
         return (_seen(_layout(node.outputs[0]), node.outputs[0], node.inputs[0]),)
+    if isinstance(node.op, Unfold):
+        layout = _layout(node.outputs[0])
+        return (layout.alone if layout is not None else None,)
     if isinstance(node.op, Concat):
         return (part_layout(node.outputs[0].tensor, (node.op.axis,)),) * len(node.inputs)
     viewed = isinstance(node.op, (Reshape, Slice))
@@ -473,6 +480,8 @@ def _made(node: Node) -> Layout | None:
         return _seen(_layout(node.inputs[0]), *node.inputs, *node.outputs)
     if isinstance(node.op, Slice):
         return part_layout(node.inputs[0].tensor, cut_axes(node))
+    if isinstance(node.op, Unfold):
+        return unfolded_layout(node)
     return _layout(node.inputs[0]) if node.inputs else None
 
 

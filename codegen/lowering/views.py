@@ -5,7 +5,8 @@ result, into which their producers write. Both need parts that are whole: only a
 one that is cut. A dense value may lie wherever its elements may, as inputs and outputs of the model do; a
 blocked one at a multiple of its pixel (block * itemsize), which kernels rely on: its parts are whole blocks,
 and nothing dense is read as blocked. Channels of a batch of blocked images are parts too: of each image some
-blocks, whose layout tells how far the next image is (`part_layout`).
+blocks, whose layout tells how far the next image is (`part_layout`). So are the windows of an Unfold over the
+batch, which overlap (`unfolded_layout`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import replace
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Layout, Node, TensorType, Value
-from ...ir.ops import Concat, If, Reorder, Reshape, Slice
+from ...ir.ops import Concat, If, Reorder, Reshape, Slice, Unfold
 
 
 def view_of(node: Node) -> tuple[Value, Dimension] | None:
@@ -26,6 +27,8 @@ def view_of(node: Node) -> tuple[Value, Dimension] | None:
     match node.op:
         case Reshape() if _lies_as(node.inputs[0].tensor, node.outputs[0].tensor):
             return node.inputs[0], 0
+        case Unfold() if node.outputs[0].tensor.layout == unfolded_layout(node):
+            return (node.inputs[0], 0) if are_apart(node.outputs[0].tensor) else None
         case Reorder() if _blocks_are_dense(node.inputs[0].tensor) and node.outputs[0].tensor.layout is None:
             return node.inputs[0], 0
         case Slice(starts=starts, sizes=sizes, steps=steps):
@@ -61,8 +64,17 @@ def part_layout(whole: TensorType, cut: Collection[int] = (1,)) -> Layout | None
     return replace(layout, pitch=layout.pitch or blocks)
 
 
+def unfolded_layout(node: Node[Unfold]) -> Layout | None:
+    """The layout in which the windows over a batch of images are parts of it that overlap: images of as many
+    whole blocks as `taps` of the others have, which begin where theirs do. None where there is none."""
+    x, op = node.inputs[0].tensor, node.op
+    if x.layout is None or are_apart(x) or not isinstance(x.shape[1], int) or x.shape[1] % x.layout.block:
+        return None
+    return replace(x.layout, pitch=op.stride * (x.shape[1] // x.layout.block))
+
+
 def are_apart(type_: TensorType) -> bool:
-    """Whether something lies between the images of a batch."""
+    """Whether images of a batch do not follow each other: something lies between them, or they overlap."""
     return type_.layout is not None and type_.layout.pitch != 0
 
 
@@ -75,10 +87,17 @@ def _keeps_pixels(x: TensorType, out: TensorType) -> bool:
 
 
 def reshaped_layout(layout: Layout | None, of: TensorType, to: TensorType) -> Layout | None:
-    """The layout of images that lie as `layout` says when they are seen as `to`: the last axis keeps its
-    border where it is as long, no other axis has one."""
+    """The layout of images that lie as `layout` says when they are seen as `to`: all axes keep their borders
+    where those are others that have size 1 and none; else the last one where it is as long, and no other."""
     if layout is None:
         return None
+    borders = dict(enumerate(layout.halo))
+    long, longs = ([a for a, d in enumerate(type_.shape[2:]) if d != 1] for type_ in (of, to))
+    same = [of.shape[2 + a] for a in long] == [to.shape[2 + a] for a in longs]
+    if same and not any(border for a, border in borders.items() if a not in long):
+        places = dict(zip(longs, long))
+        halo = tuple(borders.get(places[a], 0) if a in places else 0 for a in range(to.rank - 2))
+        return replace(layout, halo=halo)
     kept = any(layout.halo) and dims.equal(of.shape[-1], to.shape[-1]) is True
     return replace(layout, halo=(*(0,) * (to.rank - 3), layout.halo[-1] if kept else 0))
 

@@ -1,5 +1,5 @@
 """Concat, Slice, Pad and Gather of images stored in blocks of channels, without making them dense; Transpose
-where an image with its channels last becomes one in blocks, or comes of one.
+where channels stay, or where an image with its channels last becomes one in blocks, or comes of one.
 
 A blocked image is a dense array [N, C/b, H + 2h, W + 2h, b]. Along batch and spatial axes these ops move
 whole blocks of lanes in it, those beyond the channels, which hold zeros, with the others. Along channels
@@ -47,11 +47,17 @@ def layouts(node: Node, target: Target) -> list[tuple[Layout | None, tuple[Layou
 
 
 def _transposed_layouts(node: Node, target: Target) -> list[tuple[Layout | None, tuple[Layout | None, ...]]]:
-    """Between an image whose channels are last and one that is blocked."""
+    """Between an image whose channels are last and one that is blocked, and between blocked ones where the
+    channels stay."""
     x, out, perm = node.inputs[0].tensor, node.outputs[0].tensor, node.op.perm
-    if out.rank < 3 or perm[0] != 0:
+    if out.rank < 3:
         return []
     halo = (0,) * (out.rank - 2)
+    if perm[1] == 1:
+        plain = Layout(x.layout.block, halo) if x.layout is not None and isinstance(x.shape[1], int) else None
+        return [(plain, (plain,))] if plain is not None else []
+    if perm[0] != 0:
+        return []
     if x.layout is not None:
         return [(None, (Layout(x.layout.block, halo),))] if perm[-1] == 1 else []
     comes_last = perm[1] == out.rank - 1 and isinstance(out.shape[1], int)
@@ -82,6 +88,11 @@ def _is_zero(node: Node) -> bool:
 def stages(node: Node, target: Target) -> Stages:
     """What the node copies and clears, its types being those of a choice."""
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
+    if isinstance(node.op, Transpose) and node.op.perm[1] == 1:
+        view = stored("input", 0, x).pick((*node.op.perm, x.rank))
+        return [
+            [Copy(target, inside_blocks(out), stored("output", 0, out), view), *halo_copies(target, out)]
+        ], ()
     if isinstance(node.op, Transpose) and x.layout is None:
         return [blocked(target, out, input_view(node, 0).pick(node.op.perm))], ()
     if isinstance(node.op, Transpose):

@@ -34,15 +34,23 @@ AxisT = TypeVar("AxisT")
 
 def as_plane(type_: TensorType) -> TensorType:
     """A blocked type over more than two axes as one over two: planes that lie one behind the other are rows
-    of one. Only columns may have a border."""
+    of one. Only columns may have a border, and rows where there is a single plane."""
     if type_.rank <= 4:
         return type_
     layout, (*before, columns) = type_.blocked, type_.shape[2:]
     halo = layout.halo or (0,) * len(type_.shape[2:])
-    if any(halo[:-1]):
+    if not are_rows(type_):
         raise TypeError(f"the planes of {type_} do not follow each other as rows")
     shape = (*type_.shape[:2], dims.product(before), columns)
-    return TensorType(type_.dtype, shape, replace(layout, halo=(0, halo[-1])))
+    return TensorType(type_.dtype, shape, replace(layout, halo=(halo[-2], halo[-1])))
+
+
+def are_rows(type_: TensorType) -> bool:
+    """Whether the planes of a blocked type follow each other as rows of one."""
+    if type_.rank <= 4:
+        return True
+    *before, rows, _ = type_.blocked.halo or (0,) * len(type_.shape[2:])
+    return not any(before) and (rows == 0 or all(d == 1 for d in type_.shape[2:-2]))
 
 
 def plane_axes(spatial: Sequence[AxisT], fill: AxisT) -> tuple[AxisT, AxisT]:

@@ -26,7 +26,7 @@ from ..text.emitter import is_number, scalar_type, vector_type
 from ..text.memory import load_lanes, store_lanes
 from ..text.scalar import lower
 from ..text.vectors import Vectors
-from .blocked import Image, Window, Wrapped, displaced, image_of, keep_channels, without_halo
+from .blocked import Image, Window, Wrapped, are_rows, displaced, image_of, keep_channels, without_halo
 from .epilogue import bounds_of, in_registers
 
 COLUMN = "%column"  # in a row of the image, of the first pixel of a tile that goes on in the next
@@ -118,7 +118,7 @@ def reading_of(index: int, value: Value, type_: TensorType, out: TensorType, blo
     origin: Dimension
     strides: tuple[Dimension, ...]
     if layout is not None:
-        if out.rank > 4 and layout.halo and any(layout.halo[:-1]):
+        if not are_rows(TensorType(type_.dtype, shape, layout)):
             return None
         image = image_of(TensorType(type_.dtype, shape, layout))
         if image.block != block:

@@ -38,7 +38,8 @@ class Layout:
     `halo`: a border around each spatial axis, so that a convolution reads its padding from memory. All its
     lanes hold `fill`: 0, or the zero point of a quantised image.
     `pitch`: how many blocks of channels lie from one image of a batch to the next, where these are parts of
-    wider ones (an operand of a Concat that is written into its result). 0: they follow each other.
+    wider ones (an operand of a Concat that is written into its result) or overlap (an Unfold's result). 0:
+    they follow each other.
     """
 
     block: int

@@ -227,6 +227,11 @@ def _run(op: ops.Op, inputs: Sequence, env: Env) -> np.ndarray | list:
             return _broadcast(x, sizes(shape, env))
         case ops.Concat(axis):
             return _concatenate(inputs, axis)
+        case ops.Unfold(taps, stride):
+            count = (len(x) - taps) // stride + 1
+            if count < 0:
+                raise InterpretError("dims_mismatch", f"{taps} of {len(x)}")
+            return _concatenate([x[k : k + count * stride : stride] for k in range(taps)], 1)
         case ops.Gather():
             return gather(op, x, inputs[1])
         case ops.Scatter():

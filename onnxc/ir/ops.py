@@ -436,6 +436,22 @@ class Concat(Op):
 
 
 @dataclass(frozen=True)
+class Unfold(Op):
+    """Windows of `taps` elements along axis 0 of x [L, C, ...], one every `stride`, as many as fit: what each
+    sees lies one after the other along axis 1, [windows, taps * C, ...]."""
+
+    taps: int
+    stride: int
+
+    def infer(self, need: Need, x: TensorType) -> tuple[TensorType]:
+        need.that(x.rank >= 2, "{} has no axis after the first", x)
+        need.that(min(self.taps, self.stride) > 0, "a window or stride below 1")
+        count = dims.floor_divide(x.shape[0] - self.taps, self.stride) + 1
+        need.least(count, 0, "windows of {} elements over an axis of {}", self.taps, x.shape[0])
+        return (TensorType(x.dtype, (count, self.taps * x.shape[1], *x.shape[2:])),)
+
+
+@dataclass(frozen=True)
 class Gather(Op):
     """Elements of x that indices name; negative ones count from the end, others outside fail the run.
 
@@ -723,4 +739,4 @@ def requirements(node: Node) -> list[Requirement]:
 
 
 #: What moves elements and computes nothing.
-MOVING = (Reshape, Transpose, Slice, Broadcast, Concat, Pad)
+MOVING = (Reshape, Transpose, Slice, Broadcast, Concat, Pad, Unfold)

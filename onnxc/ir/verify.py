@@ -198,18 +198,19 @@ class _Scope:
             self.uses(value.tensor.shape)
             if value.type.layout is not None:
                 _require(self.stage != "core", "{} has a layout before layouts are chosen", value)
-                self.layout(value.type, value.type.layout)
+                unfolded = value.producer is not None and isinstance(value.producer.op, ops.Unfold)
+                self.layout(value.type, value.type.layout, overlaps=unfolded)
         if value.elements is not None:  # they may name variables that a later Bind makes of them
             _require(value.elements.shape == value.tensor.shape, "{} has elements of another shape", value)
 
-    def layout(self, type_: TensorType, layout: Layout) -> None:
-        """Blocks of channels; the images that others are parts of have no fewer."""
+    def layout(self, type_: TensorType, layout: Layout, overlaps: bool) -> None:
+        """Blocks of channels; the images that others are parts of have no fewer, unless they may overlap."""
         fits = layout.block > 0 and type_.rank > 2 and len(layout.halo) in (0, type_.rank - 2)
         _require(fits, "{} is no layout of {} axes", layout, type_.rank)
         if layout.fill:
             least, most = dtypes.integer_range(type_.dtype) if dtypes.is_integer(type_.dtype) else (0, 0)
             _require(least <= layout.fill <= most, "{} is no {}", layout.fill, type_.dtype)
-        if layout.pitch:
+        if layout.pitch and not overlaps:
             _require(not dims.less(layout.pitch, type_.storage[1]), "{} is wider than what it is in", type_)
 
     # Nodes ---------------------------------------------------------------------------------------

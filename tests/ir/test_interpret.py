@@ -205,6 +205,8 @@ def test_movement_of_every_type(dtype):
     same(run(ops.Slice((0, 1, 3), (2, 2, 2), (1, 1, -2)), a), a[:, 1:3, 3::-2])
     same(run(ops.Broadcast((5, 2, 3, 4)), a), np.broadcast_to(a, (5, 2, 3, 4)))
     same(run(ops.Concat(1), a, a[:, :1]), np.concatenate([a, a[:, :1]], 1))
+    rows = np.arange(14).reshape(7, 2)
+    same(run(ops.Unfold(3, 2), rows), np.stack([rows[k : k + 3].ravel() for k in (0, 2, 4)]))
     same(run(ops.Gather("axis", 1), a, np.array([2, -3])), a[:, [2, 0]])
     fill = anything(1, dtype=dtype).reshape(())
     padded = run(ops.Pad("constant", (0, 1, 0), (1, 0, 0)), a, fill)
@@ -255,6 +257,11 @@ def test_nothing_cannot_be_repeated():
 def test_broadcast_refuses_another_size():
     fails("dims_mismatch", ops.Broadcast((3,)), np.zeros(2))
     fails("dims_mismatch", ops.Broadcast((1,)), np.zeros(2))
+
+
+def test_unfold_refuses_what_no_window_fits_in():
+    same(run(ops.Unfold(3, 1), np.zeros((2, 2))), np.zeros((0, 6)))
+    fails("dims_mismatch", ops.Unfold(3, 1), np.zeros((1, 2)))
 
 
 def test_concat_refuses_other_sizes():

@@ -138,6 +138,7 @@ EVERY_OP = {
     "pad": "%x: float32[n, 6], %v: float32[] | pad(%x, %v) mode=constant before=(0, 1) after=(2, 0)",
     "broadcast": "%x: float32[n, 1] | broadcast(%x) shape=(2, n, 4)",
     "concat": "%x: float32[n, 1], %y: float32[n, 4] | concat(%x, %y, %x) axis=1",
+    "unfold": "%x: float32[n + 2, 3, 4] | unfold(%x) taps=3 stride=2",
     "gather": "%x: float32[n, 4], %i: int64[k] | gather(%x, %i) form=axis axis=1",
     "gather nd": "%x: float32[n, 4, 5], %i: int64[n, 2, 1] | gather(%x, %i) form=nd batch=1",
     "scatter": "%x: float32[n, 4], %i: int64[k, 4], %u: float32[k, 4] "

@@ -1,7 +1,7 @@
 """flatten_windows: windows over three axes become windows over two."""
 
 import pytest
-from support.pass_text import agrees, clean, stays
+from support.pass_text import agrees, clean, ops, stays
 
 from onnxc.ir.ops import Conv, Pool
 from onnxc.passes import flatten_windows as flattening
@@ -66,6 +66,56 @@ def test_nothing_moves_where_two_axes_become_one():
     shapes = "1, 4, 5, 3, 4", "6, 4, 3, 1, 1"
     found = agrees(clean(flatten_windows), convolution(shapes, CONVOLUTIONS[shapes]), tolerance=1e-5)
     assert [type(n.op).__name__ for n in found.nodes] == ["Reshape", "Reshape", "Conv", "Reshape"]
+
+
+BLOCKS = {  # of the target: (image, weights): attributes
+    ("1, 16, 4, 6, 7", "5, 16, 3, 3, 3"): "pads=(1, 1, 1, 1, 1, 1)",
+    ("1, 16, 7, 5, 4", "4, 16, 3, 3, 3"): "strides=(2, 1, 2) pads=(0, 1, 1, 2, 1, 1)",
+    ("1, 32, d, h, 4", "4, 32, 2, 3, 3"): "pads=(1, 1, 1, 0, 1, 1)",
+    ("1, 16, 6, 5, d", "4, 16, 3, 3, 2"): "dilations=(2, 1, 1) pads=(2, 1, 0, 2, 1, 0)",
+    ("1, 16, 5, 4, 6", "4, 16, 1, 3, 3"): "strides=(2, 1, 1) pads=(0, 1, 1, 0, 1, 1)",
+}
+
+
+@pytest.mark.parametrize("shapes", BLOCKS, ids=str)
+def test_planes_of_a_single_volume_of_whole_blocks_are_seen_where_they_lie(shapes):
+    found = agrees(clean(flatten_windows), convolution(shapes, BLOCKS[shapes]), tolerance=1e-4, d=4, h=5)
+    assert "Unfold" in ops(found) and "Slice" not in ops(found)
+
+
+@pytest.mark.parametrize(
+    "image, weights, attributes",
+    [
+        ("2, 16, 4, 6, 7", "5, 16, 3, 3, 3", ""),
+        ("1, 24, 4, 6, 7", "5, 24, 3, 3, 3", ""),
+        ("1, 16, 4, 6, 7", "5, 16, 3, 3, 3", "dilations=(2, 1, 1)"),
+    ],
+    ids=["several volumes", "a block that is not whole", "planes apart"],
+)
+def test_other_planes_are_copied(image, weights, attributes):
+    text = convolution((image, weights), f"pads=(2, 1, 1, 2, 1, 1) {attributes}")
+    found = agrees(clean(flatten_windows), text, tolerance=1e-4)
+    assert "Unfold" not in ops(found) and "Concat" in ops(found)
+
+
+POINTWISE = "pads=(0, 0, 0, 0, 0, 0) dilations=(1, 1, 1)"
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_what_sees_one_place_reads_planes_as_the_windows_beside_it_do(stride):
+    inputs = "%x: float32[1, 16, 5, 6, 7], %w: float32[16, 16, 1, 1, 1], %v: float32[4, 16, 3, 3, 3]"
+    text = f"""graph g({inputs}) {{
+        %0 = conv(%x, %w) strides=({stride}, {stride}, {stride}) {POINTWISE}
+        WINDOWS
+        return %1
+    }}"""
+    windows = "%1 = conv(%0, %v) strides=(1, 1, 1) pads=(1, 1, 1, 1, 1, 1) dilations=(1, 1, 1)"
+    beside = agrees(clean(flatten_windows), text.replace("WINDOWS", windows), tolerance=1e-4)
+    assert [n.inputs[0].shape[0] for n in beside.nodes if isinstance(n.op, Conv)] == [-(-5 // stride)] * 2
+    alone = agrees(
+        clean(flatten_windows), text.replace("WINDOWS", "%1 = map(%0) { neg($0) }"), tolerance=1e-5
+    )
+    assert [n.inputs[0].shape[0] for n in alone.nodes if isinstance(n.op, Conv)] == [1]
 
 
 def test_padding_of_integers_is_their_zero_point():

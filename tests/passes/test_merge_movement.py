@@ -270,7 +270,7 @@ def test_a_sequence_that_becomes_an_image_and_one_again_is_not_moved():
         """graph g(%x: float32[n, 6, 8]) {
         %0 = reshape(%x) shape=(n, 2, 3, 8)
         %1 = transpose(%0) perm=(0, 3, 1, 2)
-        %2 = reshape(%0) shape=(n, 6, 8)
+        %2 = reshape(%x) shape=(n, 6, 8)
         return %1, %2
     }""",
     )

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support.pass_text import agrees, becomes, clean, ops, stays
 
+from onnxc.ir.ops import Map
 from onnxc.passes.fuse_epilogues import fuse_epilogues
 from onnxc.passes.sink_reshapes import sink_reshapes
 
@@ -81,6 +82,24 @@ FRAMES = """graph g(%x: float32[b * d, 2, h, 4], %k: float32[3, 2, 1, 1], %c: fl
 def test_a_bias_of_moved_volumes_is_added_before_they_move():
     graph = agrees(clean(sink_reshapes), FRAMES, b=2, d=3, h=5)
     assert ops(graph) == ["Conv", "Reshape", "Map", "Reshape", "Transpose"]
+
+
+SHORTCUT = FRAMES.replace("%c: float32[3, 1, 1, 1])", "%c: float32[3, 1, 1, 1], %r: float32[b, 3, d, h, 4])")
+SHORTCUT = SHORTCUT.replace(
+    "map(%2, %c) { tanh(add($0, $1)) }", "map(%2, %c, %r) { tanh(add(add($0, $1), $2)) }"
+)
+
+
+def test_volumes_that_are_added_are_images_where_somebody_reads_them_so():
+    text = SHORTCUT.replace("return %3", "%4 = transpose(%r) perm=(0, 2, 1, 3, 4) return %3, %4")
+    graph = agrees(clean(sink_reshapes), text, b=2, d=3, h=5)
+    assert ops(graph)[:4] == ["Conv", "Reshape", "Transpose", "Reshape"]
+    (fused,) = (n for n in graph.nodes if isinstance(n.op, Map))
+    assert [type(v.node.op).__name__ for v in fused.inputs] == ["Conv", "Reshape", "Reshape"]
+
+
+def test_volumes_that_nobody_reads_as_images_stay():
+    stays(clean(sink_reshapes), SHORTCUT)
 
 
 def test_what_differs_along_one_of_the_axes_stays():

@@ -10,7 +10,7 @@ from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import reorder
 from onnxc.ir import dims, dtypes
 from onnxc.ir.graph import Layout, Node, TensorType, Value
-from onnxc.ir.ops import Reorder
+from onnxc.ir.ops import Reorder, Transpose
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
@@ -89,6 +89,41 @@ def test_borders_of_volumes_come_and_go(target):
     for symbolic in (None, (2, 19, dims.symbol("d"), 4, dims.symbol("w"))):
         for old, new in (((0, 0, 0), (0, 0, 2)), ((0, 0, 1), (0, 0, 0)), ((0, 0, 1), (0, 0, 2))):
             check((2, 19, 3, 4, 5), Layout(8, old), Layout(8, new), target, symbolic=symbolic)
+
+
+@TARGETS
+@pytest.mark.parametrize("channels", [3, 16, 21])
+@pytest.mark.parametrize("halo", [(0, 0, 0), (0, 1, 2)], ids=str)
+def test_planes_of_a_dense_volume_are_images_and_come_back(target, channels, halo):
+    for size in ((3, 4, 5), (1, 6, 33), (2, 1, 1), (0, 3, 4)):
+        for d in (size[0], dims.symbol("d")):
+            dense = numbers((1, channels, *size))
+            (choice, _), node = exchange(dense, (1, channels, d, *size[1:]), None, target)
+            node = replace(node, outputs=(stored(node.outputs[0], replace(choice.output, halo=halo)),))
+            ((got, clear),) = harness.run_choice(node, choice, [dense], target)
+            assert np.array_equal(got, dense.swapaxes(0, 2)) and clear
+            images = numbers((size[0], channels, 1, *size[1:]))
+            layout = Layout(target.block, halo)
+            (_, choice), node = exchange(images, (d, channels, 1, *size[1:]), layout, target)
+            ((got, _),) = harness.run_choice(node, choice, [images], target)
+            assert np.array_equal(got, images.swapaxes(0, 2))
+
+
+def exchange(array, shape, layout, target):
+    """The ways of exchanging batch and planes, from a dense volume and from images, and the node."""
+    x = Value(TensorType("float32", shape, layout))
+    out = Value(TensorType("float32", (shape[2], shape[1], shape[0], *shape[3:])))
+    node = Node(Transpose((2, 1, 0, 3, 4)), (x,), (out,))
+    ways = {choice.inputs[0] is None: choice for choice in choices_of(reorder, node, target)}
+    return (ways.get(True), ways.get(False)), node
+
+
+def stored(value, layout):
+    return Value(replace(value.type, layout=layout))
+
+
+def numbers(shape):
+    return np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
 
 
 @TARGETS

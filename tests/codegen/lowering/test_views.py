@@ -4,7 +4,12 @@ import pytest
 from support.planned import PLANE, POINTWISE, Planned, agrees_in_any_memory, apart, convolved, floats
 from support.small_models import Weights, parsed
 
+from onnxc.codegen.lowering.lower import lower
+from onnxc.driver import optimise
 from onnxc.ir import dims
+from onnxc.ir.ops import Concat, Conv, Map, Reorder, Reshape, Transpose, Unfold
+from onnxc.ir.text_parser import parse
+from onnxc.target import TARGETS
 
 # Views
 
@@ -110,6 +115,68 @@ def test_a_part_has_the_halo_of_its_operand():
     )
     assert p.values["a"].type.layout.halo == p.values["b"].type.layout.halo == (1, 1)
     assert p.offset_in("b", "a") == 6 * 6 * 8 * 4
+
+
+def unfolded(channels, taps, stride, rest="", batch="1"):
+    """Images of which every window sees `taps`, and what reads these."""
+    return convolved(
+        channels,
+        f"""
+        %b = unfold(%a) taps={taps} stride={stride}
+        %u = constant float32[8, {channels * taps}, 3, 3] splat 0.25
+        %c = conv(%b, %u) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
+        {rest}
+        return %c""",
+        batch,
+    )
+
+
+@pytest.mark.parametrize("batch", [5, "n + 3"])
+@pytest.mark.parametrize(("taps", "stride"), [(3, 1), (2, 2), (1, 2), (2, 3)])
+def test_windows_over_images_of_whole_blocks_are_parts_of_them_that_overlap(taps, stride, batch):
+    p = Planned(unfolded(16, taps, stride, batch=batch))
+    assert p.offset_in("b", "a") == 0
+    a, b = (p.values[name].tensor for name in "ab")
+    assert b.layout.pitch == stride * 2 and b.batch_stride == stride * a.image_bytes
+    assert [op for op in p.kernels() if op != "Reorder"] == ["Conv", "Conv"]
+
+
+def test_windows_over_images_with_idle_lanes_are_copied():
+    assert apart(Planned(unfolded(12, 3, 1, batch=5)), "a", "b")
+
+
+def test_windows_over_parts_of_wider_images_are_over_a_copy():
+    part = "%p = slice(%a) starts=(0, 8, 0, 0) sizes=(5, 8, 4, 4) steps=(1, 1, 1, 1)"
+    text = unfolded(8, 3, 1, batch=5).replace("%b = unfold(%a)", f"{part} %b = unfold(%p)")
+    text = text.replace("constant float32[8, 8, 3, 3] splat 0.5", "constant float32[16, 8, 3, 3] splat 0.5")
+    p = Planned(text)
+    assert "Slice" not in p.kernels() and apart(p, "a", "b")
+
+
+RESIDUAL = """graph g(%x: float32[1, 8, d, 6, 7]) {
+    %w = constant float32[16, 8, 3, 3, 3] splat 0.5
+    %v = constant float32[16, 16, 3, 3, 3] splat 0.25
+    %u = constant float32[16, 16, 1, 1, 1] splat 0.25
+    %a = conv(%x, %w) strides=(1, 1, 1) pads=(1, 1, 1, 1, 1, 1) dilations=(1, 1, 1)
+    %b = map(%a) { max($0, 0.0) }
+    %c = conv(%b, %v) strides=(1, 1, 1) pads=(1, 1, 1, 1, 1, 1) dilations=(1, 1, 1)
+    %d = map(%b, %c) { add($0, $1) }
+    %e = conv(%d, %u) strides=(2, 2, 2) pads=(0, 0, 0, 0, 0, 0) dilations=(1, 1, 1)
+    %f = conv(%e, %v) strides=(1, 1, 1) pads=(1, 1, 1, 1, 1, 1) dilations=(1, 1, 1)
+    return %f
+}"""
+
+
+@pytest.mark.parametrize("depth", [5, "d"])
+def test_planes_of_a_volume_between_convolutions_stay_where_they_are(depth):
+    graph = parse(RESIDUAL.replace("8, d", f"8, {depth}"))
+    lowered = lower(optimise(graph, TARGETS["x86-64-v3"]), TARGETS["x86-64-v3"]).graph
+    moved = [k for k, n in enumerate(lowered.nodes) if isinstance(n.op, Transpose)]
+    convolved = [k for k, n in enumerate(lowered.nodes) if isinstance(n.op, Conv)]
+    assert len(moved) == 2 and moved[0] < min(convolved) and moved[1] > max(convolved)
+    joined = [v.node.op for n in lowered.nodes if isinstance(n.op, Concat) for v in n.inputs]
+    assert {type(op) for op in joined} == {Reshape, Reorder, Map, Conv}  # Reorder: of what is padded with
+    assert all(n.choice is None for n in lowered.nodes if isinstance(n.op, Unfold))
 
 
 def test_a_single_pixel_of_whole_blocks_is_dense_already():
@@ -438,3 +505,26 @@ def test_joined_rows_of_any_number_agree_in_any_memory(tmp_path):
         }""")
     sizes = ((2, 5), (0, 3), (4, 0), (0, 0))
     agrees_in_any_memory(model, tmp_path, [{"x": floats(n, 3), "y": floats(m, 3)} for n, m in sizes])
+
+
+@pytest.mark.slow
+def test_overlapping_planes_agree_in_any_memory(tmp_path):
+    w = Weights(6)
+    shapes = {"a": (32, 16, 3, 3, 3), "b": (32, 32, 3, 3, 3), "c": (32, 32, 1, 1, 1), "t": (32, 16, 2, 2, 2)}
+    for name, shape in shapes.items():
+        w.add(name, *shape)
+    model = parsed(
+        """
+        volumes (float[1, 16, depth, height, 7] x) => (float[1, 16, d, h, 8] y) {
+            p = Conv <pads = [1, 1, 1, 1, 1, 1]> (x, a)
+            q = Relu (p)
+            r = Conv <pads = [1, 1, 1, 1, 1, 1]> (q, b)
+            s = Add (r, p)
+            u = Conv <strides = [2, 2, 2]> (s, c)
+            v = Conv <pads = [0, 1, 1, 2, 1, 1], strides = [2, 1, 1]> (u, b)
+            y = ConvTranspose <strides = [2, 2, 2]> (v, t)
+        }""",
+        w,
+    )
+    sizes = ((3, 3), (6, 5), (1, 9), (13, 2))
+    agrees_in_any_memory(model, tmp_path, [{"x": floats(1, 16, *size, 7)} for size in sizes])

@@ -285,6 +285,17 @@ def test_images_whose_channels_are_last_become_blocked_ones_and_come_of_them(tar
 
 
 @TARGETS
+@pytest.mark.parametrize("channels", [3, 16, 40])
+def test_blocks_stay_what_they_are_where_other_axes_change_places(target, channels):
+    x = numbers((2, channels, 3, 5, 7), low=1)
+    layout = Layout(target.block, (0, 0, 1))
+    for perm in ((2, 1, 0, 3, 4), (0, 1, 4, 3, 2), (3, 1, 2, 4, 0)):
+        check_blocked(target, Transpose(perm), [x], [layout], out_halo=(0, 1, 2))
+    open_ = TensorType("float32", (dims.symbol("n"), channels, dims.symbol("d"), 5, 7), layout)
+    check_blocked(target, Transpose((2, 1, 0, 3, 4)), [x], [layout], types=[open_])
+
+
+@TARGETS
 @pytest.mark.parametrize("block", [8, 16])
 def test_blocked_images_are_moved_as_they_are(target, block):
     for halo in ((0, 0), (1, 2)):
