@@ -27,6 +27,7 @@ from ..target import Target
 
 AXES = 3
 FEW_CHANNELS, MANY_CHANNELS = 4, 16
+LEVEL = 1.1  # elements that are left between two pools by one order or the other
 MOST_PRODUCTS = 128  # of one result and a plane, which a kernel writes down
 
 
@@ -193,9 +194,22 @@ class _Writer:
     # Pools -----------------------------------------------------------------------------------------
 
     def pool(self, op: Pool) -> Value:
-        """Planes first, then along the first axis, whose planes are lines."""
+        """Planes first, then along the first axis, whose planes are lines; or this first, where no more is
+        left of it, since lines are read as they lie."""
         (x,) = self.inputs
-        (n, c, depth), sizes = x.shape[:3], op.sizes[1:]
+        (n, c, depth, *inside), (count, *sizes) = x.shape, op.sizes
+        left = [dims.typical(size) for size in (count * dims.product(inside), depth * dims.product(sizes))]
+        lines_first = left[0] <= LEVEL * left[1]
+
+        def lines(size: Sequence[Dimension]) -> Pool:
+            return replace(
+                op,
+                kernel=(op.kernel[0], 1),
+                strides=(op.strides[0], 1),
+                dilations=(op.dilations[0], 1),
+                pads=(op.pads[0], 0, op.pads[AXES], 0),
+                sizes=(count, dims.product(size)),
+            )
 
         planes = replace(
             op,
@@ -203,18 +217,13 @@ class _Writer:
             strides=(1, *op.strides[1:]),
             dilations=(1, *op.dilations[1:]),
             pads=(0, *op.pads[1:AXES], 0, *op.pads[1 + AXES :]),
-            sizes=(depth, *sizes),
+            sizes=(count if lines_first else depth, *sizes),
         )
-        lines = replace(
-            op,
-            kernel=(op.kernel[0], 1),
-            strides=(op.strides[0], 1),
-            dilations=(op.dilations[0], 1),
-            pads=(op.pads[0], 0, op.pads[AXES], 0),
-            sizes=(op.sizes[0], dims.product(sizes)),
-        )
+        if lines_first:
+            x = self.add(lines(inside), self.add(Reshape((n, c, depth, dims.product(inside))), x))
+            return self.result(planes, self.add(Reshape((n, c, count, *inside)), x))
         x = self.add(planes, x)
-        x = self.add(lines, self.add(Reshape((n, c, depth, dims.product(sizes))), x))
+        x = self.add(lines(sizes), self.add(Reshape((n, c, depth, dims.product(sizes))), x))
         return self.result(Reshape(self.shape), x)
 
     # Convolutions ----------------------------------------------------------------------------------

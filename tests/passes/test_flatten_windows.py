@@ -192,3 +192,15 @@ def test_places_between_results_are_left_out_before():
     shapes = "2, 4, 5, h, 4", "6, 4, 1, 1, 1"
     found = agrees(clean(flatten_windows), convolution(shapes, CONVOLUTIONS[shapes]), tolerance=1e-5, h=5)
     assert [type(n.op).__name__ for n in found.nodes] == ["Slice", "Reshape", "Reshape", "Conv", "Reshape"]
+
+
+@pytest.mark.parametrize("strides, first", [((2, 1, 2), (3, 1)), ((1, 1, 1), (3, 1)), ((1, 2, 2), (1, 2, 2))])
+def test_pools_begin_with_what_leaves_no_more(strides, first):
+    counts = [(size - k) // s + 1 for size, k, s in zip((9, 8, 8), (3, 2, 2), strides)]
+    text = f"""graph g(%x: float32[2, 3, 9, 8, 8]) {{
+        %y = pool(%x) kind=mean kernel=(3, 2, 2) strides={strides} pads=(0, 0, 0, 0, 0, 0) dilations=(1, 1, 1)
+            sizes=({", ".join(map(str, counts))})
+        return %y
+    }}"""
+    found = agrees(clean(flatten_windows), text, tolerance=1e-5)
+    assert next(n.op.kernel for n in found.nodes if isinstance(n.op, Pool)) == first
