@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import cache, lru_cache
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
@@ -30,6 +30,7 @@ from .window_sums import accumulate
 SLICED = 0.98  # of a tile's time that it takes in slices of its channels, where these are worth it
 HELD = 3  # instructions for each vector of sums that a slice takes over from the one before, and hands on
 WRAPPED = 0.9  # of the tiles are left where they go on from row to row, for that to be worth it
+SOME = 4  # images of a batch of which only the run knows how many there are
 SHARED = 3  # tiles for which a panel of halves is decoded before
 NARROW = (2, 3, 4)  # pixels of images of a few, of which a tile has all
 ENDS = 2  # registers in which lanes that sum up side by side are brought together
@@ -486,19 +487,27 @@ def wraps(
     return -(-height * width // flat[1][0]) <= WRAPPED * (height // rows) * -(-width // columns)
 
 
-def partition(plan: ConvPlan, target: Target, cost: Estimate) -> tuple[Lines, bool]:
-    """Lines whose input fits half the second-level cache, fewer where that makes enough parts; and
-    whether panels are outermost, in the order that reads less from outside that cache. Where threads share
+#: What is outermost: the panels of an image, the lines of an image, or panels over all images of a batch.
+Order = Literal["panels", "lines", "batch"]
+
+
+def partition(plan: ConvPlan, target: Target, cost: Estimate) -> tuple[Lines, Order]:
+    """Lines whose input fits half the second-level cache, fewer where that makes enough parts; and in which
+    order parts follow each other, that which reads less from outside that cache. Where threads share
     lines, these are what a part is, and panels are outermost in what a thread has of them."""
     if shares_lines(plan, target):
-        return Lines(plan.length, plan.line_step), True
+        return Lines(plan.length, plan.line_step), "panels"
     total, half = dims.typical(plan.x.image), target.facts.level2_bytes // 2
     lines = cut_lines(
         plan.length, plan.line_step, plan.panels * plan.out.batch, cost.total, -(-total // half)
     )
-    by_rows = plan.weight_bytes * dims.typical(lines.count) + total
-    by_panels = plan.weight_bytes + total * (plan.panels if total > half else 1)
-    return lines, by_panels <= by_rows
+    images = plan.out.batch if isinstance(plan.out.batch, int) else max(SOME, dims.typical(plan.out.batch))
+    reads: dict[Order, int] = {
+        "panels": images * (plan.weight_bytes + total * (plan.panels if total > half else 1)),
+        "lines": images * (plan.weight_bytes * dims.typical(lines.count) + total),
+        "batch": plan.weight_bytes + images * total * (plan.panels if images * total > half else 1),
+    }
+    return lines, min(reads, key=lambda order: reads[order])
 
 
 def shares_lines(plan: ConvPlan, target: Target) -> bool:
@@ -511,13 +520,13 @@ def shares_lines(plan: ConvPlan, target: Target) -> bool:
     return total <= half and plan.weight_bytes * plan.widened <= total + dims.typical(plan.out.image)
 
 
-def decoding(plan: ConvPlan, target: Target, lines: Lines, outermost: bool) -> ConvPlan:
+def decoding(plan: ConvPlan, target: Target, lines: Lines, order: Order) -> ConvPlan:
     """The plan that decodes panels of halves before their tiles, where several share what the cache keeps: a
     panel where its lines follow each other, else all of them, or one for the lines of a part."""
     if plan.dot is not None or plan.stored is None:
         return plan
-    kept = not outermost and plan.weight_bytes * plan.widened <= target.facts.level2_bytes // 4
-    together = lines.length if outermost or kept else lines.each
+    kept = order == "lines" and plan.weight_bytes * plan.widened <= target.facts.level2_bytes // 4
+    together = lines.length if order != "lines" or kept else lines.each
     across = 1 if plan.single_row else -(-dims.typical(plan.out.width) // plan.widths[0])
     tiles = dims.typical(together) // plan.line_step * across
     fits = decoded_bytes(plan) <= target.facts.level2_bytes // 2
@@ -538,9 +547,9 @@ def decoded_bytes(plan: ConvPlan) -> int:
 def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:
     """The code of a plan over a blocked image."""
     k = KernelText(target)
-    lines, outermost = partition(plan, target, cost)
-    plan = decoding(plan, target, lines, outermost)
-    if not outermost and lines.count != 1:
+    lines, order = partition(plan, target, cost)
+    plan = decoding(plan, target, lines, order)
+    if order == "lines" and lines.count != 1:
         plan = replace(plan, chunk=lines.each)
     with k.entry() as f:
         if plan.kept:
@@ -558,12 +567,17 @@ def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:
         else:
             with f.loop("%first", "%last") as part:
                 new = "true"
-                if outermost:
+                if order == "panels":
                     rest, chunk = f.divide(part.index, f.size(lines.count))
                     n, number = f.divide(rest, plan.panels)
                     if lines.count != 1:
                         begins = f.compare("eq", part.index, "%first")
                         new = f.binary("or", f.compare("eq", chunk, 0), begins, "i1")
+                elif order == "batch":
+                    number, inside = f.divide(part.index, f.size(plan.out.batch * lines.count))
+                    n, chunk = f.divide(inside, f.size(lines.count))
+                    begins = f.compare("eq", part.index, "%first")
+                    new = f.binary("or", f.compare("eq", inside, 0), begins, "i1")
                 else:
                     rest, number = f.divide(part.index, plan.panels)
                     n, chunk = f.divide(rest, f.size(lines.count))
@@ -573,7 +587,8 @@ def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:
     scratch = decoded_bytes(plan) if plan.decoded else plan.sums_bytes
     unit: Dimension = plan.panels if shares_lines(plan, target) else 1
     if plan.decoded:  # for the lines of a panel, or for a call
-        unit = lines.count if outermost and not plan.kept else 0
+        each = lines.count * (plan.out.batch if order == "batch" else 1)
+        unit = each if order != "lines" and not plan.kept else 0
     parts = plan.out.batch * plan.panels * lines.count
     return single(k.step(parts, work, scratch, unit), over=plan.over)
 
