@@ -25,7 +25,9 @@ NONE, TENSOR, SEQUENCE, OPTIONAL, MAP = range(5)
 KINDS = {"tensor": TENSOR, "sequence": SEQUENCE, "optional": OPTIONAL, "map": MAP}
 
 #: What the loader itself refuses, by the library's numbers.
-NULL_POINTER, WRONG_COUNT, WRONG_KIND, WRONG_DTYPE, WRONG_RANK, WRONG_SHAPE, BUFFER_TOO_SMALL = range(1, 8)
+NULL_POINTER, WRONG_COUNT, WRONG_KIND, WRONG_DTYPE, WRONG_RANK, WRONG_SHAPE, BUFFER_TOO_SMALL, OVERLAP = (
+    range(1, 9)
+)
 OUT_OF_MEMORY, BUSY = 16, 21
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int32

@@ -13,6 +13,7 @@ from .values import NativeValue, OrtValue, OrtValueVector, at_address, dtype_of
 
 if TYPE_CHECKING:
     from .session import Session
+    from .sharing import Way
 
 
 class SessionIOBinding:
@@ -23,29 +24,32 @@ class SessionIOBinding:
         self.inputs: dict[str, Any] = {}
         self.outputs: dict[str, NativeValue | None] = {}  # None: memory of the run's own
         self.results: OrtValueVector = OrtValueVector()
+        self.way: Way | None = None  # of runs on what is bound, where the session's usual one is none
 
     def bind_input(self, name: str, *where: Any) -> None:
         """Binds an array, or memory: a device, an element type, a shape, an address."""
-        self._require(name)
-        self.inputs[name] = where[0] if len(where) == 1 else self._memory(*where)
+        self._bind_input(name, where[0] if len(where) == 1 else self._memory(*where))
 
     def bind_output(self, name: str, *where: Any) -> None:
         """Binds memory for a result: a device, and an element type, a shape and an address where it is
         given."""
         require_processor(where[0])
-        self.outputs[name] = None if len(where) == 1 else self._memory(*where)
+        self._bind_output(name, None if len(where) == 1 else self._memory(*where))
 
     def bind_ortvalue_input(self, name: str, value: NativeValue, /) -> None:
-        self._require(name)
-        self.inputs[name] = value
+        self._bind_input(name, value)
 
     def bind_ortvalue_output(self, name: str, value: NativeValue, /) -> None:
-        self.outputs[name] = value
+        self._bind_output(name, value)
 
-    def _require(self, name: str) -> None:
+    def _bind_output(self, name: str, value: NativeValue | None) -> None:
+        self.outputs[name], self.way = value, None
+
+    def _bind_input(self, name: str, value: Any) -> None:
         known = (*self.session.get_inputs(), *self.session.get_overridable_initializers())
         if name not in {port.name for port in known}:
             raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
+        self.inputs[name], self.way = value, None
 
     def _memory(
         self, device: NativeDevice, element: object, shape: Sequence[int], address: int
@@ -68,9 +72,11 @@ class SessionIOBinding:
 
     def clear_binding_inputs(self) -> None:
         self.inputs.clear()
+        self.way = None
 
     def clear_binding_outputs(self) -> None:
         self.outputs.clear()
+        self.way = None
         self.results = OrtValueVector()
 
 

@@ -2,13 +2,15 @@
 
 A model is compiled when it is first opened and kept in the user's cache (`onnxc/loading/cached.py`). What the
 library is not compiled for is compiled when a run first needs it: initializers that a run gives in the place
-of the model's. Here is what nearly every program calls; other methods are in `session_methods.py`."""
+of the model's, inputs that it changes where they are (`sharing.py`). Here is what nearly every program calls;
+other methods are in `session_methods.py`."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from _thread import allocate_lock
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +36,9 @@ else:
         get_provider_graph_assignment_info get_tuning_results _model_path _model_bytes _sess_options
         _inputs_meta _outputs_meta _overridable_initializers _model_meta _providers _provider_options
         set_providers disable_fallback enable_fallback set_ep_dynamic_options set_tuning_results
-        release_captured_graph _run_otherwise _run run_async run_with_ort_values _values
-        run_with_ortvaluevector io_binding run_with_iobinding create_ortvalue_from_shape_and_type _record
-        get_profiling_start_time_ns end_profiling
+        release_captured_graph _run_otherwise _for_initializers _run run_async run_with_ort_values _values
+        _output_types run_with_ortvaluevector io_binding run_with_iobinding _run_bound
+        create_ortvalue_from_shape_and_type _record get_profiling_start_time_ns end_profiling
         """,
     )
 
@@ -90,7 +92,6 @@ class InferenceSession(Session):
     """A model ready to run."""
 
     _source: Any
-    _keywords: dict[str, Any]  # options of compilation and `threads`
 
     def __init__(
         self,
@@ -105,7 +106,7 @@ class InferenceSession(Session):
         shapes, values, precision, ...) but those that say where and under which names outputs are written;
         threads: as for `onnxc.load`. Raises what ONNX Runtime raises, which is also an onnxc.OnnxcError."""
         self._enable_fallback = int(kwargs.pop("enable_fallback", 1)) == 1
-        self._overriding = {}
+        self._further, self._lock = {}, allocate_lock()
         self._profile, self._profile_start = None, 0
         for ignored in ("disabled_optimizers", "read_config_from_model"):
             kwargs.pop(ignored, None)
@@ -151,8 +152,9 @@ class InferenceSession(Session):
 
     def __exit__(self, *_: object) -> None:
         """Frees contexts and threads."""
-        for model in (self._model, *self._overriding.values()):
-            model.close()
+        for model in (self._model, *self._further.values()):
+            if model is not None:
+                model.close()
 
     def __repr__(self) -> str:
         return f"<InferenceSession of {self._model!r}>"

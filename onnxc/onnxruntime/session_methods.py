@@ -6,15 +6,21 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from ..errors import OnnxcError, RunError
+from ..loading.c_values import OVERLAP
 from ..loading.loader import Model
 
 if TYPE_CHECKING:
+    from _thread import LockType
+
     from ..loading.timing import Timing
-    from .binding import IOBinding
+    from .binding import IOBinding, SessionIOBinding
     from .devices import OrtEpAssignedSubgraph, OrtEpDevice, OrtMemoryInfo
     from .kinds import OrtDeviceVendorId
     from .options import RunOptions, SessionOptions
@@ -29,7 +35,10 @@ class SessionMethods:
 
     _model: Model  # that serves runs which ask for nothing special
     _open: Callable[..., Model]
-    _overriding: dict[frozenset[str], Model]  # by the initializers that runs give
+    _keywords: dict[str, Any]  # options of compilation and `threads`
+    #: Compiled once more, by the initializers that runs give, their states, and shapes (`sharing.py`).
+    _further: dict[tuple[frozenset[str], tuple[Any, ...], tuple[Any, ...]], Model | None]
+    _lock: LockType  # of who compiles
     _given: SessionOptions | None  # options
     _enable_fallback: bool
     _profile: list[dict[str, object]] | None
@@ -182,11 +191,18 @@ class SessionMethods:
         if not given:
             raise translated(error) from None
         try:
-            if given not in self._overriding:
-                self._overriding[given] = self._open(overridable=given)
-            return self._run(self._overriding[given], output_names, input_feed, run_options)
+            return self._run(self._for_initializers(given), output_names, input_feed, run_options)
         except OnnxcError as again:
             raise translated(again) from None
+
+    def _for_initializers(self, given: frozenset[str]) -> Model:
+        """The model compiled for runs that give these initializers."""
+        if not given:
+            return self._model
+        key = given, (), ()
+        with self._lock:
+            model = self._further[key] = self._further.get(key) or self._open(overridable=given)
+            return model
 
     def _run(
         self,
@@ -197,18 +213,17 @@ class SessionMethods:
         memory: Mapping[str, Any] | None = None,
     ) -> list[Any]:
         """A run that can be ended and is written down where the session profiles."""
-        from .options import RunOptions
+        if options is not None:
+            from .options import RunOptions
 
-        if options is None:
-            options = RunOptions()
-        elif not isinstance(options, RunOptions):
-            raise TypeError(f"run_options is of type RunOptions, not {type(options).__name__}")
+            if not isinstance(options, RunOptions):
+                raise TypeError(f"run_options is of type RunOptions, not {type(options).__name__}")
         wanted = model.output_numbers(output_names or None)
         given = model.memory(memory or {})
         values = model.in_order(feeds)
         context = model.acquire()
         try:
-            with options._ends(context):
+            with nullcontext() if options is None else options._ends(context):
                 if self._profile is None:
                     results = context.run(values, given)
                 else:
@@ -266,13 +281,15 @@ class SessionMethods:
         return [OrtValue(value) for value in self._values(output_names, results)]
 
     def _values(self, output_names: Sequence[str] | None, results: Sequence[Any]) -> list[NativeValue]:
-        from .ports import type_of
         from .values import NativeValue
 
-        ports = {port.name: port for port in self._model.outputs}
-        named = [ports[name] for name in output_names] if output_names else self._model.outputs
-        kinds = [f"sparse_{type_of(port)}" if port.name in self._sparse else type_of(port) for port in named]
-        return [NativeValue._of(value, kind) for value, kind in zip(results, kinds)]
+        types = self._output_types
+        return [NativeValue._of(value, types[n]) for n, value in zip(output_names or types, results)]
+
+    @cached_property
+    def _output_types(self) -> dict[str, str]:
+        """The types of all outputs as ONNX Runtime writes them, in order."""
+        return {arg.name: arg.type for arg in self.get_outputs()}
 
     def run_with_ortvaluevector(
         self,
@@ -296,7 +313,6 @@ class SessionMethods:
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Runs on the inputs that are bound, and leaves the results where outputs are bound."""
-        from .failures import in_execution
         from .values import NativeValue, OrtValueVector
 
         if iobinding._session is not self:
@@ -308,12 +324,48 @@ class SessionMethods:
         memory = {name: value._value for name, value in bound.outputs.items() if value is not None}
         names = list(bound.outputs)
         try:
-            results = self._run(self._model, names, self._fed(feeds), run_options, memory)
+            results = self._run_bound(bound, names, self._fed(feeds), run_options, memory)
         except RunError as error:
+            from .failures import in_execution
+
             raise in_execution(error) from None
+        except OnnxcError as error:
+            from .failures import translated
+
+            raise translated(error) from None
         bound.results = OrtValueVector()
-        for name, value in zip(names, self._values(names, results)):
-            bound.results.push_back(bound.outputs[name] or value)
+        for name, value in zip(names, results):
+            bound.results.push_back(bound.outputs[name] or self._values([name], [value])[0])
+
+    def _run_bound(
+        self,
+        bound: SessionIOBinding,
+        names: Sequence[str],
+        feeds: Mapping[str, Any],
+        options: RunOptions | None,
+        memory: Mapping[str, np.ndarray],
+    ) -> list[Any]:
+        """A run on what is bound, by the session's own library unless that cannot be."""
+        found = bound.way
+        if found is None:
+            try:
+                return self._run(self._model, names, feeds, options, memory)
+            except RunError as error:
+                from .sharing import way
+
+                given = frozenset(feeds) - {port.name for port in self._model.inputs}
+                if error.status != OVERLAP and not given:
+                    raise
+                bound.way = found = way(self, given, feeds, memory)
+                if found is None:
+                    raise
+        if not found.copied:
+            return self._run(found.model, names, feeds, options, memory)
+        places = {name: np.empty_like(a) if name in found.copied else a for name, a in memory.items()}
+        results = self._run(found.model, names, feeds, options, places)
+        for name in found.copied:
+            np.copyto(memory[name], places[name])
+        return results
 
     def create_ortvalue_from_shape_and_type(
         self,
