@@ -110,6 +110,25 @@ def test_inputs_are_read_as_they_were_when_the_run_began():
     assert len(session._further) == 4
 
 
+def test_a_scalar_counts_in_place():
+    session = ours.InferenceSession(parsed("g (float x, float d) => (float y) { y = Add(x, d) }"))
+    x, d = np.array(3, np.float32), np.array(2, np.float32)
+    assert run(session, {"x": x, "d": d}, {"y": x}) == set()
+    assert x == 5
+
+
+def test_pairs_in_any_order_take_one_library():
+    session = ours.InferenceSession(
+        parsed("g (float[n] x, float[n] w) => (float[n] y, float[n] z) { y = Neg(x) z = Sub(w, x) }")
+    )
+    memory = floats(2, 6)
+    for x, w in (memory, memory[::-1]):
+        expected = -x, w - x
+        assert run(session, {"x": x, "w": w}, {"y": x, "z": w}) == set()
+        np.testing.assert_array_equal((x, w), expected)
+    assert len(session._further) == 1
+
+
 def test_threads_share_one_more_library():
     session, found = ours.InferenceSession(parsed(STEP)), {}
     gate = threading.Barrier(4)
