@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from support.contrib import Case, as_model, check, check_compiled, drawing, interpreted, runtime, same
 
+import onnxc.onnxruntime as ours
 from onnxc.diagnostics import ModelErrors
 from onnxc.frontend.importer import import_model
 from onnxc.ir.graph import Graph
@@ -231,21 +233,38 @@ def sparse(batch: int, queries: int, total: int, turns: int, packed: bool, turne
     return Case("SparseAttention", inputs, attributes, (0, 1, 2))
 
 
-def in_place(case: Case) -> list[np.ndarray]:
-    """SparseAttention by ONNX Runtime, which insists on caches that are changed where they are."""
+def in_place(case: Case, rt: Any = onnxruntime) -> list[np.ndarray]:
+    """What a runtime makes of a case whose caches are changed where they are, on which ONNX Runtime's
+    SparseAttention insists."""
     proto, feeds = as_model([case])
-    options = onnxruntime.SessionOptions()
+    options = rt.SessionOptions()
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
+    session = rt.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
     binding, arrays = session.io_binding(), {name: array.copy() for name, array in feeds.items()}
-    values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in arrays.items()}
+    values = {name: rt.OrtValue.ortvalue_from_numpy(array) for name, array in arrays.items()}
     for name, value in values.items():
         binding.bind_ortvalue_input(name, value)
     binding.bind_output("y0_0")
-    for k in (1, 2):
-        binding.bind_ortvalue_output(f"y0_{k}", values[f"x0_{k + 2}"])
+    caches = [name for name, array in arrays.items() if array.ndim == 4][-2:]
+    for k, name in enumerate(caches, 1):
+        binding.bind_ortvalue_output(f"y0_{k}", values[name])
     session.run_with_iobinding(binding)
     return [value.numpy().copy() for value in binding.get_outputs()]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        sparse(2, 4, 4, 2, True, True),
+        sparse(1, 1, 5, 4, False, False),
+        decoder(2, 2, 4, 5, 9, "beams", "biases", "mask"),
+        shared(2, 3, 4, 9),
+    ],
+    ids=lambda case: case.op,
+)
+def test_caches_that_are_bound_to_one_memory_are_as_onnxruntime_changes_them(case):
+    for found, expected in zip(in_place(case, ours), in_place(case), strict=True):
+        same(found, expected, 1e-5)
 
 
 @pytest.mark.slow
