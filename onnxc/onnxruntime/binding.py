@@ -46,8 +46,7 @@ class SessionIOBinding:
         self.outputs[name], self.way = value, None
 
     def _bind_input(self, name: str, value: Any) -> None:
-        known = (*self.session.get_inputs(), *self.session.get_overridable_initializers())
-        if name not in {port.name for port in known}:
+        if name not in self.session._bindable:
             raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
         self.inputs[name], self.way = value, None
 

@@ -37,7 +37,7 @@ else:
         _inputs_meta _outputs_meta _overridable_initializers _model_meta _providers _provider_options
         set_providers disable_fallback enable_fallback set_ep_dynamic_options set_tuning_results
         release_captured_graph _run_otherwise _for_initializers _run run_async run_with_ort_values _values
-        _output_types run_with_ortvaluevector io_binding run_with_iobinding _run_bound
+        _output_types run_with_ortvaluevector _bindable io_binding run_with_iobinding _run_bound
         create_ortvalue_from_shape_and_type _record get_profiling_start_time_ns end_profiling
         """,
     )

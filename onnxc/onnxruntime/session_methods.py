@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ..errors import OnnxcError, RunError
-from ..loading.c_values import OVERLAP
+from ..loading.c_values import OVERLAP, WRONG_COUNT
 from ..loading.loader import Model
 
 if TYPE_CHECKING:
@@ -305,6 +305,11 @@ class SessionMethods:
         for value in self._values(fetch_names, self.run(fetch_names, named, run_options)):
             fetches.push_back(value)
 
+    @cached_property
+    def _bindable(self) -> frozenset[str]:
+        """What an IOBinding may bind as input."""
+        return frozenset(a.name for a in (*self.get_inputs(), *self.get_overridable_initializers()))
+
     def io_binding(self) -> IOBinding:
         """An object to bind inputs and outputs with."""
         from .binding import IOBinding
@@ -347,18 +352,16 @@ class SessionMethods:
     ) -> list[Any]:
         """A run on what is bound, by the session's own library unless that cannot be."""
         found = bound.way
-        if found is None:
+        if found is None and not self._further:
             try:
                 return self._run(self._model, names, feeds, options, memory)
             except RunError as error:
-                from .sharing import way
+                if error.status not in (OVERLAP, WRONG_COUNT):
+                    raise
+        if found is None:
+            from .sharing import way
 
-                given = frozenset(feeds) - {port.name for port in self._model.inputs}
-                if error.status != OVERLAP and not given:
-                    raise
-                bound.way = found = way(self, given, feeds, memory)
-                if found is None:
-                    raise
+            bound.way = found = way(self, feeds, memory)
         if not found.copied:
             return self._run(found.model, names, feeds, options, memory)
         places = {name: np.empty_like(a) if name in found.copied else a for name, a in memory.items()}

@@ -8,6 +8,7 @@ its own and copied."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,49 +30,39 @@ class Way(Record):
     """How what is bound is run: the library, and the outputs that are copied to where they are bound."""
 
     model: Model
-    copied: Collection[str] = ()
+    copied: Collection[str]
 
 
-def way(
-    session: SessionMethods,
-    given: frozenset[str],
-    feeds: Mapping[str, object],
-    memory: Mapping[str, np.ndarray],
-) -> Way | None:
-    """How a run in this memory goes that cannot go by the session's own library as it is; None where nothing
-    helps. given: the initializers that it gives. Raises RunError where outputs share memory."""
+def way(session: SessionMethods, feeds: Mapping[str, object], memory: Mapping[str, np.ndarray]) -> Way:
+    """How a run of these inputs goes that leaves outputs in this memory. Raises RunError where outputs share
+    some."""
+    given = frozenset(feeds) - {port.name for port in session._model.inputs}  # initializers
     over = _overlapped(feeds, memory)
-    states = {}
-    for new, inputs in over.items():
-        array = feeds[inputs[0]]
-        if len(inputs) == 1 and isinstance(array, np.ndarray) and _is_same(array, memory[new]):
-            states[inputs[0]] = new
+    states = {old[0][0]: new for new, old in over.items() if len(old) == 1 and old[0][1]}
     model = _with_states(session, given, states, memory) if states else None
     if model is not None:
         return Way(model, over.keys() - states.values())
-    return Way(session._for_initializers(given), over.keys()) if over or given else None
+    return Way(session._for_initializers(given), over.keys())
 
 
-def _is_same(a: np.ndarray, b: np.ndarray) -> bool:
-    return (a.shape, a.dtype, address_of(a)) == (b.shape, b.dtype, address_of(b))
-
-
-def _overlapped(feeds: Mapping[str, object], memory: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
-    """The outputs whose memory is also that of inputs, and which these are."""
-    found: dict[str, list[str]] = {}
-    inputs = [(a, name, False) for name, value in feeds.items() for a in _arrays(value)]
-    outputs = [(array, name, True) for name, array in memory.items() if array.nbytes]
-    spans = [(address_of(a), a.nbytes, name, is_output) for a, name, is_output in (*inputs, *outputs)]
-    before: list[tuple[int, int, str, bool]] = []
-    for span in sorted(spans):
-        before = [other for other in before if other[0] + other[1] > span[0]]
+def _overlapped(
+    feeds: Mapping[str, object], memory: Mapping[str, np.ndarray]
+) -> dict[str, list[tuple[str, bool]]]:
+    """The outputs whose memory is also that of inputs; which these are, and whether it is all of theirs."""
+    found: dict[str, list[tuple[str, bool]]] = {}
+    inputs = [(address_of(a), name, a, False) for name, value in feeds.items() for a in _arrays(value)]
+    outputs = [(address_of(a), name, a, True) for name, a in memory.items() if a.nbytes]
+    before: list[tuple[int, str, np.ndarray, bool]] = []
+    for span in sorted((*inputs, *outputs), key=itemgetter(0)):
+        before = [other for other in before if other[0] + other[2].nbytes > span[0]]
         for other in before:
             if span[3] and other[3]:
-                names = f"output {quote(span[2])} overlaps output {quote(other[2])}"
+                names = f"output {quote(span[1])} overlaps output {quote(other[1])}"
                 raise RunError(f"the memory of {names}", status=OVERLAP)
             if span[3] or other[3]:
-                new, old = (span, other) if span[3] else (other, span)
-                found.setdefault(new[2], []).append(old[2])
+                (at, new, x, _), (start, old, y, _) = (span, other) if span[3] else (other, span)
+                same = (at, x.shape, x.dtype) == (start, y.shape, y.dtype)
+                found.setdefault(new, []).append((old, same))
         before.append(span)
     return found
 

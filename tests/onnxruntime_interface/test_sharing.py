@@ -267,3 +267,17 @@ def test_one_memory_for_two_outputs_is_refused():
     with pytest.raises(RuntimeError, match="the memory of output 'z' overlaps output 'y'"):
         run(session, {"x": x}, {"y": x, "z": x})
     np.testing.assert_array_equal(x, before)
+
+
+def test_binding_looks_at_the_ports_of_a_session_once(monkeypatch):
+    session, looks = ours.InferenceSession(parsed(STEP)), []
+    ports = session.get_inputs()
+    monkeypatch.setattr(session, "get_inputs", lambda: looks.append(1) or ports)
+    for _ in range(3):
+        bound(session, {"x": floats(6), "d": floats(6)}, {"y": None})
+    assert len(looks) == 1
+
+
+def test_an_input_that_is_not_bound_is_told(step):
+    with pytest.raises(RuntimeError, match="input 'd' is missing"):
+        run(step, {"x": floats(6)}, {"y": None})
