@@ -23,6 +23,7 @@ from ..text.emitter import ENTRY, Function, vector_constant, vector_type
 from ..text.shuffles import transpose
 from ..tiles.blocked import Image, are_rows, clear_border, cover, displaced, image_of, resized, without_halo
 from ..tiles.lines import Lines, cut_lines
+from ..tiles.matrix import image_blocks
 
 WORD = 4  # bytes
 JOINED = 4  # instructions of a vector of pixels that are made of words
@@ -54,14 +55,15 @@ def _exchanges(node: Node[Transpose], target: Target) -> Iterator[Offer[None]]:
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
     if x.rank < 4 or node.op.perm != (2, 1, 0, *range(3, x.rank)) or x.dtype == "string":
         return
-    plain = without_halo(target.block, x.rank - 2)
-    for images, layouts in ((out, (None, plain)), (x, (plain, None))):
-        stored = replace(images, layout=plain)
-        if images.shape[2] != 1 or not _is_image(stored):
-            continue
-        to_blocks = images is out
-        cost = costs.traffic(target, node) + costs.step(target) + _transposing(target, stored, to_blocks)
-        yield Offer(cost, None, (layouts[0],), layouts[1])
+    moving, blocks = costs.traffic(target, node) + costs.step(target), image_blocks(target, x.dtype)
+    stored = [x.layout.block] if x.layout is not None else blocks
+    for images, block in (*((out, b) for b in blocks), *((x, b) for b in stored)):
+        plain = without_halo(block, x.rank - 2)
+        blocked = replace(images, layout=plain)
+        if images.shape[2] == 1 and _is_image(blocked):
+            layouts = (None, plain) if images is out else (plain, None)
+            cost = moving + _transposing(target, blocked, images is out)
+            yield Offer(cost, None, (layouts[0],), layouts[1])
 
 
 def _transposing(target: Target, images: TensorType, to_blocks: bool) -> Estimate:

@@ -40,6 +40,7 @@ from ..costs import Estimate
 from ..kernel import LEVEL, Choice, Kernel, choices_of, chosen
 from ..kernels import KERNELS, loop_nest
 from ..tiles import gemm_tiling
+from ..tiles.matrix import image_blocks
 from .arithmetic import arithmetic_of, reason_of
 from .equal_nodes import itself, seen
 from .expand import expanded
@@ -139,7 +140,7 @@ class _Selection:
         blocked = [layout for layout in map(_layout, node.inputs) if layout is not None]
         joins, overlap = isinstance(node.op, Concat), isinstance(node.op, Unfold)
         if overlap:  # only images in blocks do
-            blocked.append(Layout(self.target.block))
+            blocked += map(Layout, image_blocks(self.target, node.inputs[0].dtype))
         alone = bool(blocked) and (joins or overlap)
         for layout in dict.fromkeys([b.alone for b in blocked] if alone else [*blocked, None]):
             made = _made(Node(node.op, tuple(_stored(v, layout) for v in node.inputs), node.outputs))

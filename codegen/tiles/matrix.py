@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...records import dataclass
-from ...target import MATRIX_LOAD, MATRIX_RELEASE, MATRIX_SIZES, MATRIX_STORE, MATRIX_ZERO, Matrix
+from ...target import MATRIX_LOAD, MATRIX_RELEASE, MATRIX_SIZES, MATRIX_STORE, MATRIX_ZERO, Matrix, Target
 from ..text.emitter import Function
 from .panel import LINE, Ahead
 
@@ -28,6 +28,13 @@ _SIZES_BYTES, _ROW_BYTES, _ROWS = 64, 16, 48
 
 
 Writer = Callable[[], None]  # of some instructions
+
+
+def image_blocks(target: Target, dtype: str) -> list[int]:
+    """Channels that a block of an image of such numbers may have, most first: as many as matrix registers
+    multiply in a step, where a panel of theirs has as many, and the target's."""
+    steps = {m.depth for m in target.matrices if m.lhs == dtype and m.depth == WIDE * m.columns}
+    return sorted({target.block, *steps}, reverse=True)
 
 
 @dataclass(frozen=True)
