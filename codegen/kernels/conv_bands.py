@@ -101,7 +101,8 @@ def _kernel(node: Node) -> Kernel:
         return pool
     if node.op.groups > 1:
         return depthwise
-    return conv if {*node.inputs[1].shape[2:]} == {1} else conv_stem
+    pixels = {*node.inputs[1].shape[2:]} == {1} and not node.op.padded  # which the image has as they are
+    return conv if pixels else conv_stem
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[Bands]]:

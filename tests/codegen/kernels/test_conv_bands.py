@@ -138,6 +138,10 @@ FIRST = {
     "7x7": ((7, 7), 2, 3),
     "1x5": ((1, 5), 1, (0, 2, 0, 2)),
     "5x2": ((5, 2), (3, 1), 2),
+    "1x1 of every other pixel": ((1, 1), 2, 0),
+    "1x1 of a padded image": ((1, 1), 1, 1),
+    "1x1 of an image padded before": ((1, 1), 1, (0, 1, 0, 0)),
+    "1x1 of an image padded behind": ((1, 1), (1, 2), (0, 0, 1, 2)),
 }
 
 
