@@ -496,13 +496,27 @@ def _on_integers(v: Vectors, node: Expr, args: list[str]) -> str:
 
 def _shift(v: Vectors, node: Expr, args: list[str]) -> str:
     """Shifts by the width or more give 0."""
-    shift = v.shift_left if node.op == "shl" else v.shift_right
+    shift = v.shift_left if node.op == "shl" else partial(_shifted_right, v)
     width, count = dtypes.bits(v.dtype), node.args[1]
     if count.op == "const":
         return shift(args[0], count.value) if 0 <= count.value < width else v.constant(0)
     counts = v.of("u" + v.dtype) if dtypes.is_signed(v.dtype) else v
     inside = counts.compare("lt", args[1], counts.constant(width))
     return v.select(inside, shift(args[0], v.select(inside, args[1], v.constant(0))), v.constant(0))
+
+
+SHIFTED = 16  # bits by which LLVM shifts products to the right as it should
+
+
+def _shifted_right(v: Vectors, a: str, count: int | str) -> str:
+    """a >> count. LLVM 22 takes products of 64 bits whose factors were narrow numbers for ones of 32 where a
+    constant shifts them by more bits (https://github.com/llvm/llvm-project/issues/218844), so there are two
+    shifts, with a sum between that keeps it from joining them."""
+    if v.lanes == 1 or dtypes.bits(v.dtype) < 64 or not isinstance(count, int) or count <= SHIFTED:
+        return v.shift_right(a, count)
+    rest = count - SHIFTED
+    one_more = v.add(v.shift_right(a, SHIFTED), v.constant(1 << rest))
+    return v.sub(v.shift_right(one_more, rest), v.constant(1))
 
 
 def _quotient(v: Vectors, divisor: Expr, args: list[str]) -> str:
@@ -515,7 +529,9 @@ def _quotient(v: Vectors, divisor: Expr, args: list[str]) -> str:
             return a
         if divisor.value == -1:
             return v.neg(a)
-        if dtypes.bits(v.dtype) <= 32 or int(divisor.value).bit_count() == 1:
+        if abs(int(divisor.value)).bit_count() == 1:
+            return _halved(v, a, int(divisor.value))
+        if dtypes.bits(v.dtype) <= 32:
             return _divided(v, a, b)
     safe = v.select(v.compare("eq", b, zero), one, b)
     if v.lanes > 1 and dtypes.bits(v.dtype) == 64:
@@ -525,6 +541,17 @@ def _quotient(v: Vectors, divisor: Expr, args: list[str]) -> str:
         safe = v.select(negated, one, safe)
     quotient = _divide(v, a, safe)
     return quotient if negated is None else v.select(negated, v.neg(a), quotient)
+
+
+def _halved(v: Vectors, a: str, divisor: int) -> str:
+    """a / divisor, a power of two or the negative of one. LLVM's own way begins with a shift of a to its
+    sign, which is wrong for products (`_shifted_right`)."""
+    count = abs(divisor).bit_length() - 1
+    if not dtypes.is_signed(v.dtype):
+        return _shifted_right(v, a, count)
+    up = v.add(a, v.constant((1 << count) - 1))
+    quotient = v.shift_right(v.select(v.compare("lt", a, v.constant(0)), up, a), count)
+    return v.neg(quotient) if divisor < 0 else quotient
 
 
 def _divided(v: Vectors, a: str, b: str) -> str:

@@ -59,6 +59,34 @@ def test_integers_with_constants(target, dtype):
 
 
 @targets
+@pytest.mark.parametrize("dtype", [t for t in INTEGERS if dtypes.bits(t) >= 8])
+def test_quotients_by_powers_of_two(target, dtype):
+    low, high = dtypes.integer_range(dtype)
+    powers = [s << k for s in (1, -1) for k in range(64) if low <= s << k <= high]
+    divided = [apply(op, input_(0, dtype), const(p, dtype)) for p in powers for op in ("div", "mod", "fmod")]
+    near = [p + s for p in (*powers, *(3 * p for p in powers)) for s in (-1, 0, 1) if low <= p + s <= high]
+    check_exact(target, divided, np.concatenate([samples(dtype), np.array(near, dtype)]))
+
+
+@targets
+@pytest.mark.parametrize("narrow", ("int8", "uint8", "int16", "uint16"))
+@pytest.mark.parametrize("wide", ("int32", "int64", "uint64"))
+def test_products_of_narrow_numbers_are_divided_and_shifted_as_wide_ones(target, narrow, wide):
+    x, signs = input_(0, narrow).cast(wide), (1, -1) if dtypes.is_signed(wide) else (1,)
+    products = [x * x, *(x * (3 * s) for s in signs)]
+    found = [
+        apply(op, product, const(s << k, wide))
+        for product in products
+        for op in ("div", "mod")
+        for s in signs
+        for k in (1, 2, 15, 17, 20, 30)
+    ]
+    found += [apply("shr", p, const(k, wide)) for p in products for k in (1, 16, 17, 20, 31, 32, 40, 63)]
+    found += [apply("lt", p, const(0, wide)).cast("int16") for p in products]
+    check_exact(target, [root for q in found for root in (q, q.cast("int16"))], samples(narrow))
+
+
+@targets
 @pytest.mark.parametrize("dtype", ("int64", "uint64"))
 def test_quotients_of_long_integers_are_exact_below_and_above_what_float64_holds(target, dtype):
     draw = np.random.default_rng(0)
