@@ -178,7 +178,7 @@ class Conv(Op):
             else:
                 length = (size + padding - extent) // self.strides[axis] + 1
             need.that(not isinstance(length, int) or length >= 0, "{} is smaller than the kernel of {}", x, w)
-            spatial.append(dims.maximum(length, 0))  # an image smaller than the kernel has no result
+            spatial.append(length)
         out_channels = w.shape[1] * self.groups if self.transposed else w.shape[0]
         shape = (x.shape[0], out_channels, *spatial)
         return finished(need, self.epilogue, self.accumulate, shape, extra)

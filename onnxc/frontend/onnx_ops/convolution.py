@@ -43,18 +43,18 @@ class Window:
         return self.pads[axis] + self.pads[axis + self.rank]
 
     def sizes(self, image: Sequence[Dimension], round_up: bool = False) -> tuple[Dimension, ...]:
-        """The number of windows along each axis. Rounding up, the last must still start inside
-        the image or before it, and may be greater than the image."""
+        """The number of windows along each axis, none where the padded image lacks a stride at most. Rounding
+        up, the last must still start inside the image or before it, and may be greater than the image."""
         found = []
         for axis, (size, extent, stride) in enumerate(zip(image, self.extents, self.strides)):
             padded = size + self.padding(axis)
             free = padded - extent
-            if isinstance(free, int) and free < (1 - stride if round_up else 0):
-                raise ops.TypeMismatch(f"a kernel of {extent} is greater than an axis of {padded}")
             count = dims.floor_divide(free, stride) + 1
             if round_up:
                 starts = dims.floor_divide(size + self.pads[axis] - 1, stride) + 1
                 count = dims.minimum(dims.ceil_divide(free, stride) + 1, starts)
+            if isinstance(count, int) and count < 0:
+                raise ops.TypeMismatch(f"a kernel of {extent} is greater than an axis of {padded}")
             found.append(count)
         return tuple(found)
 

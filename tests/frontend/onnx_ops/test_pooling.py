@@ -1,10 +1,12 @@
-"""Pools whose windows are greater than the image."""
+"""Pools, and convolutions, whose windows are greater than the image."""
 
 import pytest
 from support.interpreting import close, normal, runtime
 from support.one_node import evaluate, model
 
+from onnxc.errors import OnnxcError
 from onnxc.frontend.importer import import_model
+from onnxc.ir.interpret import InterpretError
 from onnxc.ir.ops import Pool
 
 WINDOWS = {
@@ -31,3 +33,32 @@ def test_a_pool_of_the_whole_image_has_its_size():
     graph = import_model(model("AveragePool", 22, [normal(1, 3, 7, 8)], attributes)).graph
     (pool,) = (node.op for node in graph.nodes if isinstance(node.op, Pool))
     assert (pool.kernel, pool.pads) == ((7, 8), (0, 0, 0, 0))
+
+
+def shape(operator, size, symbolic, kernel, **attributes):
+    """Of the result for images of such a size, of a pool or a convolution with such a kernel."""
+    inputs = [normal(2, 3, *size), *([normal(3, 3, *kernel)] if operator == "Conv" else [])]
+    if operator != "Conv":
+        attributes["kernel_shape"] = kernel
+    (found,) = evaluate(model(operator, 22, inputs, attributes, symbolic, constants=True), inputs[:1])
+    return found.shape
+
+
+@pytest.mark.parametrize("symbolic", [False, True], ids=["known", "symbolic"])
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool", "Conv"])
+def test_where_a_kernel_exceeds_an_axis_by_a_stride_at_most_there_is_no_window(operator, symbolic):
+    assert shape(operator, (1, 5), symbolic, [2, 2]) == (2, 3, 0, 4)
+    assert shape(operator, (5, 3), symbolic, [2, 6], strides=[1, 3]) == (2, 3, 4, 0)
+    dilated = {"strides": [1, 3], "dilations": [1, 3], "pads": [0, 1, 0, 0]}
+    assert shape(operator, (5, 3), symbolic, [2, 3], **dilated) == (2, 3, 4, 0)
+    assert shape(operator, (2,), symbolic, [3]) == (2, 3, 0)
+    assert shape(operator, (3, 1, 4), symbolic, [1, 2, 2]) == (2, 3, 3, 0, 3)
+    with pytest.raises((OnnxcError, InterpretError), match=r"greater than|smaller than|invalid value"):
+        shape(operator, (1, 5), symbolic, [3, 2])
+
+
+@pytest.mark.parametrize("symbolic", [False, True], ids=["known", "symbolic"])
+def test_rounding_up_there_is_a_window_where_a_kernel_exceeds_an_axis_by_less_than_a_stride(symbolic):
+    up = {"strides": [3, 1], "ceil_mode": 1}
+    assert shape("MaxPool", (1, 5), symbolic, [3, 2], **up) == (2, 3, 1, 4)
+    assert shape("MaxPool", (1, 5), symbolic, [4, 2], **up) == (2, 3, 0, 4)
