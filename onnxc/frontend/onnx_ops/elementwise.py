@@ -117,7 +117,10 @@ def Log(b, input):
 
 @onnx_op(since=9)
 def Erf(b, input):
-    return b.map(input, expr.erf)
+    """Of integers as the specification's reference does: the nearest float32, truncated."""
+    if not dtypes.is_integer(input.dtype):
+        return b.map(input, expr.erf)
+    return b.map(input, lambda x: expr.erf(x.cast("float64")).cast("float32").cast(x.dtype))
 
 
 # Trigonometry ------------------------------------------------------------------------------------
