@@ -18,8 +18,9 @@ from ...ir import expr, ops
 from ...ir.dims import Dimension
 from ...ir.graph import Value
 from ...records import dataclass
-from ..onnx_ops.common import element_type, generate, with_size, zeros
+from ..onnx_ops.common import generate, with_size, zeros
 from ..regions import RuleBuilder
+from ..tensors import element_type
 
 State = list[Value]
 
@@ -61,7 +62,7 @@ def empty_past(b: RuleBuilder, graph: GraphProto, index: int, batch_axis: int, b
     if len(shape) < 4 or not all(shape[-3::2]):
         raise ops.TypeMismatch(f"the heads of its subgraph's input '{graph.input[index].name}' are not known")
     shape[batch_axis], shape[-2] = batch, 0
-    return zeros(b, element_type(information.elem_type), shape)
+    return zeros(b, element_type(information.elem_type).name, shape)
 
 
 def check_inputs(graph: GraphProto, names: Sequence[str]) -> None:

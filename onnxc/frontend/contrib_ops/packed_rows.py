@@ -208,4 +208,4 @@ def GatherPacked(b, data: Packed, indices: Indices, *, K: int, output_dtype=16, 
     rows = generate(b, (count,), place, b.reshape(b.cast(indices, "int64"), (count,)))
     found = b.reshape(b.emit(ops.Gather("axis"), data, rows)[0], (count, blocks, form.bytes))
     wide = b.reshape(form.decode(Blocks(b, found)), (*indices.shape, K))
-    return b.cast(wide, element_type(output_dtype))
+    return b.cast(wide, element_type(output_dtype, "output_dtype"))

@@ -275,8 +275,9 @@ def _spelled_out(
     hidden = _hidden(b, bias) if may_hide_all and bias is not None else None
     if hidden is not None:  # a softmax over nothing is NaN, and so is its derivative, whatever replaces it
         scores = b.map(hidden, scores, lambda h, e: expr.where(h, 0, e))
-    chances = softmax(b, b.cast(scores, element_type(precision)) if precision else scores, [scores.rank - 1])
-    chances = b.cast(chances, q.dtype)
+    if precision:
+        scores = b.cast(scores, element_type(precision, "softmax_precision"))
+    chances = b.cast(softmax(b, scores, [scores.rank - 1]), q.dtype)
     if hidden is not None:
         chances = b.map(hidden, chances, lambda h, e: expr.where(h, 0, e))
     exposed.append(chances)

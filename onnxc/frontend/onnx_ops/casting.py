@@ -109,14 +109,14 @@ def _power_of_two(x: Expr, saturate: bool, round_mode: str) -> Expr:
 
 @onnx_op(since=6)
 def Cast(b, input, *, to, saturate=1, round_mode="up"):
-    return converted(b, input, element_type(to), bool(saturate), round_mode)
+    return converted(b, input, element_type(to, "to"), bool(saturate), round_mode)
 
 
 @onnx_op(since=1, name="Cast")
 def _cast_1(b, input, *, to):
     """Operator set 1 names the type by a string."""
     one_of(to, tuple(_NAMES_BEFORE_6), "to")
-    return converted(b, input, element_type(_NAMES_BEFORE_6[to]))
+    return converted(b, input, element_type(_NAMES_BEFORE_6[to], "to"))
 
 
 @onnx_op(since=15)
@@ -126,7 +126,7 @@ def CastLike(b, input, target_type, *, saturate=1, round_mode="up"):
 
 @onnx_op(since=26)
 def BitCast(b, input, *, to):
-    dtype = element_type(to)
+    dtype = element_type(to, "to")
     if dtype == "string" or input.dtype == "string" or dtypes.bits(dtype) != dtypes.bits(input.dtype):
         raise ops.TypeMismatch(f"{input.dtype} and {dtype} do not have the same number of bits")
     return b.map(input, lambda x: expr.bitcast(x, dtype))

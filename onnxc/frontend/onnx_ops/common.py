@@ -27,11 +27,11 @@ from .rules import Rule
 # Element types -----------------------------------------------------------------------------------
 
 
-def element_type(code: int) -> str:
+def element_type(code: int, attribute: str) -> str:
     """The element type that an attribute names by its number in TensorProto.DataType."""
     name = DTYPE_NAMES.get(code)
     if name is None:
-        raise ops.TypeMismatch(f"there is no element type {code}")
+        raise ops.TypeMismatch(f"the attribute {attribute} is {code}, which is no element type")
     return name
 
 
@@ -239,22 +239,26 @@ def length(x: Value | None, expected: Dimension, name: str) -> None:
 # Axes that may be data ---------------------------------------------------------------------------
 
 
-def known_axes(b: Builder, axes: Value | Sequence[int], rank: int) -> list[int] | None:
-    """Axes from 0, none twice; None where only the run knows them."""
+def known_axes(
+    b: Builder, axes: Value | Sequence[int], rank: int, repeated: bool = False
+) -> list[int] | None:
+    """Axes from 0, none twice; None where only the run knows them. repeated: whether one may be named twice,
+    which is then as if it were named once."""
     if not isinstance(axes, Value):
-        return distinct_axes(b, axes, rank)
+        return distinct_axes(b, axes, rank, repeated)
     if not dtypes.is_integer(axes.dtype):
         raise ops.TypeMismatch(f"the axes are {axes.type} where integers are needed")
     numbers = b.known(axes)
-    return None if numbers is None else distinct_axes(b, numbers.reshape(-1).tolist(), rank)
+    return None if numbers is None else distinct_axes(b, numbers.reshape(-1).tolist(), rank, repeated)
 
 
-def distinct_axes(b: Builder, axes: Sequence[int], rank: int) -> list[int]:
-    """Axes from 0, none twice."""
+def distinct_axes(b: Builder, axes: Sequence[int], rank: int, repeated: bool = False) -> list[int]:
+    """Axes from 0, none twice, as `known_axes`."""
     found = [b.axis(a, rank) for a in axes]
-    if len(set(found)) != len(found):
+    once = list(dict.fromkeys(found))
+    if len(once) != len(found) and not repeated:
         raise ops.TypeMismatch(f"the axes {', '.join(map(str, found))} repeat one")
-    return found
+    return once
 
 
 def number_of(b: Builder, x: Value | Sequence, what: str, most: int = MOST_SIZES) -> int:
@@ -304,12 +308,19 @@ def axis_flags(b: Builder, axes: Value | Sequence[int], rank: int) -> Value:
     return _scattered(b, b.constant(np.ones(number_of(b, axes, "axes", rank), np.int64)), axes, rank, 0)
 
 
+def _distinct_flags(b: Builder, axes: Value | Sequence[int], rank: int) -> Value:
+    """`axis_flags`; the run fails where axes repeat one, since their number is how ranks differ."""
+    flags, count = axis_flags(b, axes, rank), number_of(b, axes, "axes", rank)
+    named = b.reduce("sum", flags, [0], True)
+    return b.map(flags, named, lambda f, n: f + (expr.check(n.equals(count), n, "invalid_value") - count))
+
+
 def without(b: Builder, shape: Sequence[Dimension], axes: Value | Sequence[int]) -> list[Dimension]:
-    """The sizes of all axes but these."""
-    rank, known = len(shape), known_axes(b, axes, len(shape))
+    """The sizes of all axes but these, of which those that are known may repeat one."""
+    rank, known = len(shape), known_axes(b, axes, len(shape), repeated=True)
     if known is not None:
         return [d for a, d in enumerate(shape) if a not in known]
-    order = b.emit(ops.Sort(0), axis_flags(b, axes, rank))[1]
+    order = b.emit(ops.Sort(0), _distinct_flags(b, axes, rank))[1]
     kept = b.take(order, 0, 0, rank - number_of(b, axes, "axes", rank))
     return b.dimensions(b.emit(ops.Gather("axis"), b.elements(shape), kept)[0], 0)
 
@@ -321,7 +332,7 @@ def with_ones(b: Builder, shape: Sequence[Dimension], axes: Value | Sequence[int
     if known is not None:
         others = iter(shape)
         return [1 if a in known else next(others) for a in range(rank)]
-    flags = axis_flags(b, axes, rank)
+    flags = _distinct_flags(b, axes, rank)
     before = b.emit(ops.Cumulate("sum", 0, True), b.map(flags, lambda f: 1 - f))[0]
     padded = b.elements([*shape, 1])
     sizes = b.emit(ops.Gather("axis"), padded, b.map(before, lambda k: k.minimum(len(shape))))[0]

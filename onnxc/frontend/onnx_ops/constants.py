@@ -119,7 +119,7 @@ def EyeLike(b, input, *, dtype=None, k=0):
     """1 on the k-th diagonal of a matrix of the input's shape."""
     if input.rank != 2:
         raise ops.TypeMismatch(f"{input.type} is no matrix")
-    name = input.dtype if dtype is None else element_type(dtype)
+    name = input.dtype if dtype is None else element_type(dtype, "dtype")
     return generate(b, input.shape, (expr.index(0) + k).equals(expr.index(1)).cast(name))
 
 

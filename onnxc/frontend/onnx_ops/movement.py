@@ -100,7 +100,7 @@ def Squeeze(b, data, axes=None):
     """Without axes every axis of size 1 goes, which may be for the run to tell."""
     if axes is None:
         return b.reshape(data, [d for d in data.shape if not holds(b, dims.compare("eq", d, 1))])
-    for axis in known_axes(b, axes, data.rank) or ():
+    for axis in known_axes(b, axes, data.rank, repeated=True) or ():
         if dims.equal(data.shape[axis], 1) is False:
             raise ops.TypeMismatch(f"axis {axis} of {data.type} is not of size 1")
     return b.reshape(data, without(b, data.shape, axes))

@@ -37,7 +37,12 @@ def _aligned_sizes(value: Value, x: Value) -> dict[int, Dimension]:
 
 def _stash(code: int, dtype: str) -> str:
     """The type that stage one computes in; never less exact than the data."""
-    return "float64" if dtype == "float64" else element_type(code)
+    return "float64" if dtype == "float64" else _stashed(code)
+
+
+def _stashed(code: int) -> str:
+    """The type that stash_type names; some exporters write 0 for the default."""
+    return element_type(code or 1, "stash_type")
 
 
 def _broadcasts_to(value: Value | None, x: Value, name: str) -> None:
@@ -63,7 +68,7 @@ def LayerNormalization(b, X, Scale, B=None, *, axis=-1, epsilon=1e-5, stash_type
     if not any(b.site.wanted[1:]):
         return y
     inverse = b.map(variance, lambda v: 1 / expr.sqrt(v + epsilon))
-    return y, *(b.cast(v, element_type(stash_type)) for v in (average, inverse))
+    return y, *(b.cast(v, _stashed(stash_type)) for v in (average, inverse))
 
 
 @onnx_op(since=23)

@@ -103,7 +103,7 @@ def QuantizeLinear(
     b, x, y_scale, y_zero_point=None, *, axis=1, saturate=1, block_size=0, output_dtype=0, precision=0
 ):
     """The division is of the type `precision`, by default that of the scale."""
-    dtype = element_type(output_dtype) if output_dtype else "uint8"
+    dtype = element_type(output_dtype, "output_dtype") if output_dtype else "uint8"
     if y_zero_point is not None:
         if output_dtype and dtype != y_zero_point.dtype:
             raise ops.TypeMismatch(f"output_dtype is {dtype} where the zero point is {y_zero_point.dtype}")
@@ -111,7 +111,7 @@ def QuantizeLinear(
     if dtype not in QUANTISED:
         raise ops.TypeMismatch(f"{dtype} is no quantised type")
     refuse_bad_scale(b, y_scale)
-    exact = element_type(precision) if precision else y_scale.dtype
+    exact = element_type(precision, "precision") if precision else y_scale.dtype
     exact = exact if exact in dtypes.FLOATS else "float32"
     operands = _views(b, x, axis, block_size, y_scale, y_zero_point)
 
@@ -147,7 +147,7 @@ def quantize_linear_10(b, x, y_scale, y_zero_point=None, *, axis=1, saturate=1, 
 
 @onnx_op(since=10)
 def DequantizeLinear(b, x, x_scale, x_zero_point=None, *, axis=1, block_size=0, output_dtype=0):
-    dtype = element_type(output_dtype) if output_dtype else x_scale.dtype
+    dtype = element_type(output_dtype, "output_dtype") if output_dtype else x_scale.dtype
     refuse_bad_scale(b, x_scale, divides=False)
     operands = _views(b, x, axis, block_size, x_scale, x_zero_point)
 

@@ -36,13 +36,13 @@ def _drawn(
 def _like(dtype: int | None, other: Value) -> str:
     """The type asked for; by default that of the other tensor, which may be no float."""
     if dtype is not None:
-        return element_type(dtype)
+        return element_type(dtype, "dtype")
     return other.dtype if other.dtype in dtypes.FLOATS else "float32"
 
 
 @onnx_op(since=1)
 def RandomNormal(b, *, dtype=1, mean=0.0, scale=1.0, seed=None, shape):
-    return _drawn(b, "normal", element_type(dtype), shape, mean, scale, seed)
+    return _drawn(b, "normal", element_type(dtype, "dtype"), shape, mean, scale, seed)
 
 
 @onnx_op(since=1)
@@ -52,7 +52,7 @@ def RandomNormalLike(b, input, *, dtype=None, mean=0.0, scale=1.0, seed=None):
 
 @onnx_op(since=1)
 def RandomUniform(b, *, dtype=1, high=1.0, low=0.0, seed=None, shape):
-    return _drawn(b, "uniform", element_type(dtype), shape, low, high, seed)
+    return _drawn(b, "uniform", element_type(dtype, "dtype"), shape, low, high, seed)
 
 
 @onnx_op(since=1)
@@ -63,7 +63,7 @@ def RandomUniformLike(b, input, *, dtype=None, high=1.0, low=0.0, seed=None):
 @onnx_op(since=15)
 def Bernoulli(b, input, *, dtype=None, seed=None):
     """1 with the probability that the input gives, else 0."""
-    target = input.dtype if dtype is None else element_type(dtype)
+    target = input.dtype if dtype is None else element_type(dtype, "dtype")
     drawn = _drawn(b, "uniform", "float32", input.shape, 0.0, 1.0, seed)
     return b.map(drawn, input, lambda u, p: (u < p.cast("float32")).cast(target))
 
@@ -73,7 +73,7 @@ def Multinomial(b, input, *, dtype=6, sample_size=1, seed=None):
     """Classes [batch, samples] drawn by their unnormalized log-probabilities [batch, classes]."""
     if input.rank != 2 or sample_size < 1:
         raise ops.TypeMismatch(f"{sample_size} samples of {input.type}, where [batch, classes] is needed")
-    target = element_type(dtype)
+    target = element_type(dtype, "dtype")
     one_of(target, ("int32", "int64"), "dtype")
     drawn = _drawn(b, "uniform", "float32", (input.shape[0], sample_size), 0.0, 1.0, seed)
     return b.cast(classes_at(b, input, drawn), target)

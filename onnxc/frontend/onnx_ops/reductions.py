@@ -83,7 +83,7 @@ def _flags(b: Builder, data: Value, axes: Axes, noop: int) -> list[Dimension]:
     """For each axis of data 1 if it is reduced, else 0."""
     if axes is None or number_of(b, axes, "axes", data.rank) == 0:
         return [0 if noop else 1] * data.rank
-    known = known_axes(b, axes, data.rank)
+    known = known_axes(b, axes, data.rank, repeated=True)
     if known is None:
         return b.dimensions(axis_flags(b, axes, data.rank), 0, "reduced")
     return [int(a in known) for a in range(data.rank)]

@@ -98,7 +98,7 @@ def SequenceConstruct(b, *inputs):
 
 @onnx_op(since=11)
 def SequenceEmpty(b, *, dtype=None):
-    element_type(1 if dtype is None else dtype)
+    element_type(1 if dtype is None else dtype, "dtype")
     return b.call("sequence_empty", [], [SequenceType(None)])[0]
 
 

@@ -201,7 +201,10 @@ def _cosines(b: Builder, size: Value, periodic: int, code: int, *factors: float)
     """sum of factors[k] * cos(2 pi k i / n), where n is the size, or one less if the window is
     not periodic. Even ones are added first: of the Blackman window's peak 0.42 + 0.08 + 0.5 is 1, other
     orders are less."""
-    count, dtype = (b.dimension(b.cast(scalar(b, size, "size"), "int64"), 0, "size"), element_type(code))
+    count, dtype = (
+        b.dimension(b.cast(scalar(b, size, "size"), "int64"), 0, "size"),
+        element_type(code, "output_datatype"),
+    )
     if isinstance(count, int) and count < 0:
         raise ops.TypeMismatch(f"the size of the window is {count}")
     exact = wide(dtype) if dtypes.is_float(dtype) else "float64"
@@ -252,7 +255,11 @@ def MelWeightMatrix(
     hertz = 700 * (expr.exp((expr.index(0).cast("float64") * step + mel(low)) * (math.log(10) / 2595)) - 1)
     bin_of_edge = expr.floor(expr.size(period + 1).cast("float64") * hertz / rate)
     countable = isinstance(period, int) and period < 1 << 24  # float32 holds every bin
-    dtype = "float32" if countable and element_type(output_datatype) != "float64" else "float64"
+    dtype = (
+        "float32"
+        if countable and element_type(output_datatype, "output_datatype") != "float64"
+        else "float64"
+    )
     bins = generate(b, (mels + 2,), bin_of_edge.cast(dtype), *edges)
     j = expr.index(0).cast(dtype)
     corners = [b.take(bins, 0, k, mels) for k in range(3)]
@@ -267,4 +274,4 @@ def MelWeightMatrix(
     value = expr.where(j.equals(peak), 1, expr.where(flank > 0, flank, 0))
     shape = (dims.floor_divide(period, 2) + 1, mels)
     operands = (corners[0], corners[2], *slopes, peaks)
-    return generate(b, shape, value.cast(element_type(output_datatype)), *operands)
+    return generate(b, shape, value.cast(element_type(output_datatype, "output_datatype")), *operands)

@@ -181,6 +181,11 @@ AGREE = [
     ("ReduceSum", 13, [X, ints(2)], {}),
     ("ReduceSum", 13, [X], {"noop_with_empty_axes": 1}),
     ("ReduceL2", 13, [X], {"axes": [0]}),
+    *(
+        ("Erf", 9, [np.array([0, 1, 3, 4, 100], dtype)], {})
+        for dtype in ("uint8", "int16", "int32", "uint64")
+    ),
+    ("Erf", 9, [np.array([-100, -4, -3, 2], np.int8)], {}),
     ("ReduceLogSumExp", 18, [X, ints(3)], {}),
     ("ReduceMax", 18, [X.astype(np.float16), ints(0, 2)], {"keepdims": 0}),
     ("ReduceMean", 18, [np.full((3000,), 8.0, np.float16)], {}),
@@ -673,6 +678,12 @@ def test_places_in_known_data_are_known():
     np.testing.assert_array_equal(output.data.array, np.nonzero(data))
 
 
+@pytest.mark.parametrize(("op", "opset"), [("LayerNormalization", 17), ("RMSNormalization", 23)])
+def test_a_stash_type_of_0_is_the_default(op, opset):
+    given = [X.astype(np.float16), floats(5).astype(np.float16)]
+    np.testing.assert_array_equal(run(op, opset, given, stash_type=0)[0], run(op, opset, given)[0])
+
+
 def test_means_of_float16_do_not_overflow():
     (found,) = run("GlobalAveragePool", 1, [np.full((1, 1, 300, 300), 60000, np.float16)])
     assert found.dtype == np.float16 and found.item() == 60000
@@ -686,6 +697,31 @@ def test_means_of_float16_do_not_overflow():
 def test_reductions_over_axes_that_the_run_gives(axes, keepdims):
     (found,) = run("ReduceSum", 13, [X, ints(*axes)], keepdims=keepdims)
     np.testing.assert_allclose(found, X.sum(tuple(axes), keepdims=bool(keepdims)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceLogSum"])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_reductions_over_axes_that_repeat_one_take_it_once(op, keepdims):
+    x = np.abs(X)
+    (expected,) = run(op, 11, [x], axes=[0, 2], keepdims=keepdims)
+    (found,) = run(op, 11, [x], axes=[2, 0, -2, 0], keepdims=keepdims)
+    np.testing.assert_array_equal(found, expected)
+    proto = model(op, 18, [x, ints(0, 2, 0)], {"keepdims": keepdims}, constants=True)
+    np.testing.assert_array_equal(evaluate(proto, [x])[0], expected)
+
+
+def test_a_squeeze_of_axes_that_repeat_one_takes_it_once():
+    x = floats(1, 3, 1, 8)
+    assert run("Squeeze", 11, [x], axes=[0, 2, 0])[0].shape == (3, 8)
+    proto = model("Squeeze", 13, [x, ints(2, -2)], {}, constants=True)
+    assert evaluate(proto, [x])[0].shape == (1, 3, 8)
+
+
+@pytest.mark.parametrize("op", ["Squeeze", "Unsqueeze"])
+def test_axes_of_the_run_that_repeat_one_fail_it_where_their_number_is_how_ranks_differ(op):
+    with pytest.raises(InterpretError, match="invalid value"):
+        run(op, 13, [floats(1, 3, 1, 1), ints(0, 0)])
+    assert run("ReduceSum", 13, [X, ints(0, 0)])[0].shape == (1, *X.shape[1:])
 
 
 def test_an_axis_of_the_run_outside_the_rank_fails_it():
@@ -785,6 +821,9 @@ REFUSED = [
     ("MatMul", 13, [floats(2, 3), floats(4, 5)], {}, "do not match"),
     ("Gemm", 13, [floats(2, 3), floats(3, 4), floats(3)], {}, "does not broadcast"),
     ("LayerNormalization", 17, [X, floats(6)], {}, "does not broadcast"),
+    ("LayerNormalization", 17, [X, floats(5)], {"stash_type": 99}, "the attribute stash_type is 99"),
+    ("Cast", 13, [X], {"to": 0}, "the attribute to is 0"),
+    ("EyeLike", 9, [floats(2, 2)], {"dtype": 99}, "the attribute dtype is 99"),
     ("BatchNormalization", 15, [X, floats(4), floats(3), floats(3), floats(3)], {}, "vector of length 3"),
     ("GroupNormalization", 21, [floats(2, 4, 5), floats(4), floats(4)], {"num_groups": 3}, "not divisible"),
     ("QuantizeLinear", 13, [X, np.float32(0)], {}, "scale is 0"),
