@@ -42,6 +42,7 @@ def Reshape(b, data, shape, *, allowzero=0):
     wanted = _partly_known(b, shape)
     if any(isinstance(d, int) and d < -1 for d in wanted):
         raise ops.TypeMismatch("a size is negative")
+    # a symbolic size that is 0 in a run stays 0: else every such size would be a formula that equals no other
     wanted = [_copied(k, data) if d == 0 and not allowzero else d for k, d in enumerate(wanted)]
     meant = _meant(b, data, b.as_data(shape), allowzero) if None in wanted else shape
     sizes = [b.dimension(b.take(meant, 0, k, 1), 0, "size") if d is None else d for k, d in enumerate(wanted)]
