@@ -351,14 +351,15 @@ class RowPasses:
         return [value for index, value in enumerate(self.kept) if KEPT + index in leaves]
 
     def _seen(self, root: Expr, number: int, numbers: dict[Expr, int] | None = None) -> Expr:
-        """root in the pass of that number: what earlier passes kept is read; with `numbers`,
-        whatever is the same along the row becomes a leaf, listed there."""
+        """root in the pass of that number: what earlier passes kept is read; with `numbers`, whatever is
+        the same along the row becomes a leaf, listed there, but for conditions: a comparison of vectors
+        makes the mask that one of numbers would have to be moved to."""
         kept = {e: KEPT + i for i, e in enumerate(self.kept) if self.level(e) < number}
 
         def leaf(node: Expr) -> Expr | None:
             if node in kept:
                 return expr.input_(kept[node], node.dtype)
-            if numbers is None or not node.args or self.wide(node):
+            if numbers is None or not node.args or node.dtype == "bool" or self.wide(node):
                 return None
             index = numbers.setdefault(node, NUMBER + len(numbers))
             return self.leaf(index, node.dtype, number, False)

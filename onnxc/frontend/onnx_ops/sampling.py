@@ -75,6 +75,17 @@ _TAPS: dict[str, tuple[Callable[[Expr, int], Expr] | None, tuple[int, ...]]] = {
 }
 
 
+#: The weight of a neighbour outside an image of zeros, greater than that of any pixel, which is 1 at most.
+_OUTSIDE = 2.0
+
+
+def _share(pixel: Expr, weight: Expr, border: Border) -> Expr:
+    """What a neighbour adds to a sample; where it lies outside 0, also if the pixel that was read in its place
+    is infinite or NaN."""
+    share = pixel * weight
+    return expr.where(weight < _OUTSIDE, share, 0) if border.kind == "zeros" else share
+
+
 def sampled(b: Builder, x: Value, coordinates: Sequence[Value], kind: str, border: Border) -> Value:
     """x [B, C, spatial...] at float coordinates, [B, P] for each spatial axis: [B, P, C]."""
     weigh, taps = _TAPS[kind]
@@ -102,13 +113,12 @@ def sampled(b: Builder, x: Value, coordinates: Sequence[Value], kind: str, borde
             return flat
 
         def weight(*at: Expr) -> Expr:
-            product = expr.const(1, dtype)
+            product, inside = expr.const(1, dtype), expr.const(True, "bool")
             for e, tap, size in zip(at, offsets, floats):
-                share = (weigh(e, tap) if weigh else expr.const(1, e.dtype)).cast(dtype)
                 pixel = expr.floor(e) + tap
-                inside = (pixel >= 0) & (pixel <= size - 1)
-                product = product * (expr.where(inside, share, 0) if border.kind == "zeros" else share)
-            return product
+                inside = inside & (pixel >= 0) & (pixel <= size - 1)
+                product = product * (weigh(e, tap).cast(dtype) if weigh else 1)
+            return expr.where(inside, product, _OUTSIDE) if border.kind == "zeros" else product
 
         index = b.reshape(b.map(*points, place), (*coordinates[0].shape, 1))
         factor = b.reshape(b.map(*points, weight), (*coordinates[0].shape, 1))
@@ -117,10 +127,10 @@ def sampled(b: Builder, x: Value, coordinates: Sequence[Value], kind: str, borde
     neighbours = map(neighbour, itertools.product(taps, repeat=len(points)))
     pixels, factor = next(neighbours)
     if weigh is None:
-        return b.map(pixels, factor, lambda e, f: expr.where(f.equals(0), 0, e))
-    total = b.map(pixels, factor, lambda e, f: e.cast(dtype) * f)
+        return b.map(pixels, factor, lambda e, f: expr.where(f < _OUTSIDE, e, 0))
+    total = b.map(pixels, factor, lambda e, f: _share(e.cast(dtype), f, border))
     for pixels, factor in neighbours:
-        total = b.map(total, pixels, factor, lambda t, e, f: t + e.cast(dtype) * f)
+        total = b.map(total, pixels, factor, lambda t, e, f: t + _share(e.cast(dtype), f, border))
     return b.cast(total, x.dtype)
 
 

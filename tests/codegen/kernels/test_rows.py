@@ -511,6 +511,16 @@ def test_what_is_the_same_along_the_row_is_computed_once():
     assert not any(n.op == "sqrt" for p in found.passes for n in expr.topological(*p.roots))
 
 
+def test_conditions_that_are_the_same_along_the_row_are_vectors():
+    """Masks are made by comparing vectors; one number would have to be moved into a mask."""
+
+    def chosen(r, x, a_row):
+        return r.map(lambda a, n, s: expr.where(n < 2, a + s, 0), x, a_row, r.reduce("sum", x))
+
+    found = plan(chosen, wide(8, 100), wide(8, 1))
+    assert not any(e.dtype == "bool" for p in found.passes for e in p.before.values())
+
+
 def test_what_is_no_computation_of_rows_is_refused():
     def other_axes(r, x):
         s = r.reduce("sum", x)
