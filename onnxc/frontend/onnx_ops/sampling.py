@@ -15,9 +15,9 @@ from ...ir import dims, dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
-from ...ir.graph import Value
+from ...ir.graph import TensorType, Value
 from ...records import dataclass
-from .common import along, generate, integers, length, number_of, one_of, wide
+from .common import along, choose, generate, integers, length, number_of, one_of, wide, zeros
 from .convolution import kernel_of, window
 from .rules import onnx_op
 
@@ -80,20 +80,43 @@ _OUTSIDE = 2.0
 
 
 def _share(pixel: Expr, weight: Expr, border: Border) -> Expr:
-    """What a neighbour adds to a sample; where it lies outside 0, also if the pixel that was read in its place
-    is infinite or NaN."""
+    """What a neighbour adds to a sample; where it lies outside 0, also if the pixel read in its place is
+    infinite or NaN."""
     share = pixel * weight
     return expr.where(weight < _OUTSIDE, share, 0) if border.kind == "zeros" else share
 
 
 def sampled(b: Builder, x: Value, coordinates: Sequence[Value], kind: str, border: Border) -> Value:
     """x [B, C, spatial...] at float coordinates, [B, P] for each spatial axis: [B, P, C]."""
-    weigh, taps = _TAPS[kind]
     sizes = x.shape[2:]
-    if len(taps) ** len(sizes) > 4096:
+    if len(_TAPS[kind][1]) ** len(sizes) > 4096:
         raise LimitError(f"{kind} samples along {len(sizes)} axes have too many neighbours")
-    rows = b.transpose(b.reshape(x, (*x.shape[:2], dims.product(sizes))), (0, 2, 1))
-    dtype = wide(x.dtype) if dtypes.is_float(x.dtype) else "float32"
+    count, found = dims.product(sizes), TensorType(x.dtype, (*coordinates[0].shape, x.shape[1]))
+    if border.kind != "zeros" and count == 0 and dims.at_least(found.count, 1):
+        raise ops.TypeMismatch(f"the image {x.type} has no pixels to sample")
+    rows = b.transpose(b.reshape(x, (*x.shape[:2], count)), (0, 2, 1))
+
+    def weighed(inner: Builder) -> Value:
+        values = map(inner.capture, (rows, *coordinates))
+        return _weighed(inner, *values, sizes=sizes, kind=kind, border=border)
+
+    def of_none(inner: Builder) -> Value:
+        """Samples of an image without pixels."""
+        if border.kind == "zeros":
+            return zeros(inner, x.dtype, found.shape)
+        size = expr.size(count)
+        none = expr.check(size > 0, size, "wrong_shape")
+        return inner.cast(generate(inner, found.shape, none), x.dtype)
+
+    return choose(b, 1 if dims.at_least(count, 1) else dims.minimum(count, 1), found, weighed, of_none)
+
+
+def _weighed(
+    b: Builder, rows: Value, *coordinates: Value, sizes: Sequence[Dimension], kind: str, border: Border
+) -> Value:
+    """The sums of weighted neighbours: rows [B, pixels, C] of an image of these sizes."""
+    weigh, taps = _TAPS[kind]
+    dtype = wide(rows.dtype) if dtypes.is_float(rows.dtype) else "float32"
     floats = [expr.size(d).cast(coordinates[0].dtype) for d in sizes]
     count = dims.product(sizes)
     word = "int32" if isinstance(count, int) and count < 1 << 31 else "int64"  # of a place
@@ -131,7 +154,7 @@ def sampled(b: Builder, x: Value, coordinates: Sequence[Value], kind: str, borde
     total = b.map(pixels, factor, lambda e, f: _share(e.cast(dtype), f, border))
     for pixels, factor in neighbours:
         total = b.map(total, pixels, factor, lambda t, e, f: t + _share(e.cast(dtype), f, border))
-    return b.cast(total, x.dtype)
+    return b.cast(total, rows.dtype)
 
 
 @onnx_op(since=20)

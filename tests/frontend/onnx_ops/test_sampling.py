@@ -5,6 +5,9 @@ import pytest
 from support.interpreting import same
 from support.one_node import evaluate, model, reference
 
+from onnxc.diagnostics import ModelErrors
+from onnxc.ir.interpret import InterpretError
+
 
 def unfinished(dtype: str = "float32") -> np.ndarray:
     """An image of ones whose first pixel is infinite and whose last is NaN."""
@@ -46,3 +49,32 @@ def test_taps_outside_a_deformed_image_are_zeros(opset):
     inputs = [unfinished("float64"), np.ones((1, 1, 1, 1)), np.full((1, 2, 4, 4), -9.0)]
     (found,) = evaluate(model("DeformConv", opset, inputs, {"kernel_shape": [1, 1]}), inputs)
     same(found, np.zeros((1, 1, 4, 4)))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("symbolic", [False, True], ids=["known", "symbolic"])
+@pytest.mark.parametrize("sizes", [(0, 3), (3, 0), (0, 0)])
+def test_an_image_without_pixels_is_zero_everywhere(mode, symbolic, sizes):
+    inputs = [
+        np.zeros((1, 2, *sizes), np.float32),
+        np.linspace(-1, 1, 12, dtype=np.float32).reshape(1, 2, 3, 2),
+    ]
+    (found,) = evaluate(model("GridSample", 22, inputs, {"mode": mode}, symbolic), inputs)
+    same(found, np.zeros((1, 2, 2, 3), np.float32))
+
+
+@pytest.mark.parametrize("padding", ["border", "reflection"])
+def test_an_image_without_pixels_has_no_border(padding):
+    inputs = [np.zeros((1, 2, 0, 3), np.float32), np.zeros((1, 2, 3, 2), np.float32)]
+    with pytest.raises(ModelErrors, match=r"the image float32\[1, 2, 0, 3\] has no pixels to sample"):
+        evaluate(model("GridSample", 22, inputs, {"padding_mode": padding}), inputs)
+    with pytest.raises(InterpretError, match="wrong shape"):
+        evaluate(model("GridSample", 22, inputs, {"padding_mode": padding}, symbolic=True), inputs)
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("symbolic", [False, True], ids=["known", "symbolic"])
+def test_no_samples_need_no_pixels(padding, symbolic):
+    inputs = [np.zeros((1, 2, 0, 3), np.float32), np.zeros((1, 0, 3, 2), np.float32)]
+    (found,) = evaluate(model("GridSample", 22, inputs, {"padding_mode": padding}, symbolic), inputs)
+    assert found.shape == (1, 2, 0, 3)
