@@ -16,7 +16,7 @@ from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..onnx_ops import attention
 from ..onnx_ops.attention import attend, join_heads, split_heads
-from ..onnx_ops.common import generate, insert_axes, one_of, widened, zeros
+from ..onnx_ops.common import agreed, generate, insert_axes, one_of, widened, zeros
 from ..onnx_ops.movement import padded
 from ..onnx_ops.normalization import RMSNormalization
 from ..onnx_ops.rules import Types
@@ -199,9 +199,11 @@ def GroupQueryAttention(
     pasts = past_key, past_value
     where: Value | None = None
     if sliding_window_cache:
-        if attention_bias is not None or b.site.wanted[3:4] == (True,):
+        if b.site.wanted[3:4] == (True,):
             raise UnsupportedError("scores over a cache that is a window", "export it with the whole cache")
         rows, (k, v), where = _in_window(b, pasts, (k, v), start, seqlens_k, local_window_size)
+        if attention_bias is not None:
+            attention_bias = _of_places(b, attention_bias, where, total)
     else:
         rows, (k, v) = _in_order(b, pasts, (k, v), start, total)
     rows = [x if store is None else store.loaded(b, x, dtype) for x, store in zip(rows, stores)]
@@ -238,6 +240,17 @@ def _in_window(
     end = b.map(end, lambda n: n.cast("int64") + 1)
     rows = [b.concat([past, x], 2) for past, x in zip(pasts, new) if past is not None]
     return rows, [cache.kept(b, x, start, end) for x in rows], cache.places(b, start, new[0].shape[2])
+
+
+def _of_places(b: Builder, bias: Value, places: Value, total: Dimension) -> Value:
+    """The columns that belong to the places [batch, keys] of some keys, of a bias [batch or 1, heads or 1,
+    queries, total] of all; any where a key is not there."""
+    places = agreed(b, places, [(bias.shape[3], total)], f"the bias {bias.type}")
+    whole = b.broadcast(bias, (places.shape[0], *bias.shape[1:]))
+    column = expr.input_(0, "int64").clip(0, expr.size(total) - 1)
+    at = insert_axes(b, places, [1, 2])
+    columns = generate(b, (*whole.shape[:3], places.shape[1]), column, at)
+    return b.emit(ops.Gather("elements", 3), whole, columns)[0]
 
 
 def _storage(b: Builder, kind: str, scale: Value | None, bits: int | None) -> Storage | None:

@@ -200,6 +200,81 @@ def test_windows_keep_the_rows_that_onnxruntime_keeps(data):
             same(one[entry, :, :kept], other[entry, :, :kept], 1e-5)
 
 
+def biased(
+    lengths: list[int], queries: int, shared: tuple[bool, bool] = (False, False), **more: object
+) -> Case:
+    """A cache of 7 places with a window of 4, and a bias of every key that there was. shared: by the
+    sequences, by the heads. more: attributes, `sink`, `counts` of the queries that count, `bits` of the
+    cache."""
+    heads, groups, size, batch = 4, 2, 32, len(lengths)
+    counts, bits = more.pop("counts", None), more.pop("bits", 0)
+    low, high, stored, dtype = {
+        0: (0, 1, size, np.float32),
+        4: (0, 256, size // 2, np.uint8),
+        8: (-128, 128, size, np.int8),
+    }[bits]
+    past = [
+        floats(batch, groups, 7, size)
+        if bits == 0
+        else rng.integers(low, high, (batch, groups, 7, stored)).astype(dtype)
+        for _ in range(2)
+    ]
+    ones = [1 if one else n for one, n in zip(shared, (batch, heads))]
+    inputs = [
+        *(floats(batch, queries, n * size) for n in (heads, groups, groups)),
+        *(*past, np.array(lengths, np.int32) - 1, np.array([max(lengths)], np.int32)),
+        *(None, None, None, floats(*ones, queries, max(lengths))),
+        floats(heads) if more.pop("sink", False) else None,
+        *([np.float32([0.05])] * 2 if bits else [None, None]),
+        *(None, None, None if counts is None else np.array(counts, np.int32)),
+    ]
+    attributes = {
+        "num_heads": heads,
+        "kv_num_heads": groups,
+        "local_window_size": 4,
+        "sliding_window_cache": 1,
+    }
+    if bits:
+        attributes |= {
+            **dict.fromkeys(("k_quant_type", "v_quant_type"), "PER_TENSOR"),
+            "kv_cache_bit_width": bits,
+        }
+    return Case("GroupQueryAttention", inputs, attributes | more, (0, 1, 2))
+
+
+BIASED = [
+    biased([6], 1),
+    biased([20], 3, (True, False)),
+    biased([5, 20], 1),
+    biased([5, 20], 1, (True, True)),
+    biased([5, 20], 1, (False, True), sink=True),
+    biased([9, 9], 9, softcap=2.0),
+    biased([5, 20], 1, bits=8),
+    biased([5, 20], 1, bits=4),
+]
+
+
+@pytest.mark.parametrize("case", BIASED, ids=str)
+@pytest.mark.parametrize("symbolic", [False, True], ids=["known", "symbolic"])
+def test_a_window_has_the_bias_of_its_keys(case, symbolic):
+    found, expected = interpreted(case, symbolic), runtime(*as_model([case]))
+    same(found[0], expected[0], 1e-5)
+
+
+def test_a_window_has_the_bias_of_its_keys_where_some_queries_count():
+    case = biased([5, 20], 3, counts=[2, 3])
+    found, expected = interpreted(case)[0], runtime(*as_model([case]))[0]
+    same(found[0, :2], expected[0, :2], 1e-5)
+    same(found[1], expected[1], 1e-5)
+
+
+def test_a_bias_of_other_keys_than_a_sequence_has_is_refused():
+    case = biased([20], 1)
+    case.inputs[10] = case.inputs[10][..., :7]
+    with pytest.raises(InterpretError):
+        interpreted(case)
+
+
 # Blocks that are seen -----------------------------------------------------------------------------------
 
 
