@@ -7,24 +7,20 @@ One step for each token: S = exp(g) S + k (beta (v - S^T k))^T, of which rules l
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Annotated
-
-import numpy as np
 
 from ...errors import UnsupportedError
 from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
-from ...ir.graph import TensorType, Type, Value
+from ...ir.graph import Value
 from ..onnx_ops.activations import softplus
 from ..onnx_ops.common import generate, insert_axes, one_of, widened, with_size, zeros
-from ..onnx_ops.control import loop
 from ..onnx_ops.convolution import by_channels
 from ..onnx_ops.normalization import RMSNormalization
 from ..onnx_ops.rules import Types
-from ..regions import Region
 from .engram import Packed
+from .matrix_states import recurrence
 from .schema import HALVES, T, contrib_op
 
 Single = Annotated[Value, Types.of("TS", "float")]
@@ -40,42 +36,6 @@ _RULES = {
     "gated_delta": (True, True),
 }
 _BOUNDED = ("sigmoid", "kda")  # activations of gates
-
-
-def _recurrence(
-    b: Builder,
-    q: Value,
-    k: Value,
-    v: Value,
-    decay: Value | None,
-    beta: Value | None,
-    state: Value,
-    scale: float,
-) -> tuple[Value, Value]:
-    """(outputs [batch, tokens, heads, queries, w], the last state) of q [batch, tokens, heads, queries, d],
-    k [..., d], v [..., w], decay [..., d or 1], beta [..., 1] and a state [batch, heads, d, w]."""
-    given = [x for x in (q, k, v, decay, beta) if x is not None]
-
-    def region(carried: Sequence[Type]) -> Region:
-        step = b.inner()
-        token = step.input(TensorType("int64", ()), "token")
-        goes_on = step.input(TensorType("bool", ()), "condition")
-        (s,) = states = [step.input(t) for t in carried]
-        now = iter([step.emit(ops.Gather("axis", 1), x, token)[0] for x in given])
-        query, key, value = next(now), next(now), next(now)
-        if decay is not None:
-            s = step.map(s, insert_axes(step, next(now), [3]), lambda e, g: e * expr.exp(g))
-        if beta is not None:
-            kept = step.contract("bhdw", "bhd", "bhw", s, key)
-            value = step.map(next(now), value, kept, lambda r, x, y: r * (x - y))
-        column, row = insert_axes(step, key, [3]), insert_axes(step, value, [2])
-        s = step.map(s, column, row, lambda e, x, y: e + x * y)
-        y = step.contract("bhdw", "bhqd", "bhqw", s, query)
-        return Region(step, [goes_on, s, step.map(y, lambda e: e * scale)], [token, goes_on, *states])
-
-    trips = b.elements(np.array(q.shape[1], object))
-    last, found = loop(b, trips, b.constant(True), [state], region)
-    return b.transpose(found, (1, 0, 2, 3, 4)), last
 
 
 @contrib_op(outputs="output present_state")
@@ -108,7 +68,7 @@ def LinearAttention(
     g, r = _gates(b, update_rule, decay, beta, heads)
     batch = query.shape[0]
     state = zeros(b, "float32", (batch, heads, d, w)) if past_state is None else widened(b, past_state)
-    y, last = _recurrence(b, q, k, v, g, r, state, scale or 1 / math.sqrt(dims.number(d)))
+    y, last = recurrence(b, q, k, v, g, r, state, scale or 1 / math.sqrt(dims.number(d)))
     y = b.reshape(b.cast(y, query.dtype), (*query.shape[:2], every * w))
     return y, b.cast(last, query.dtype if past_state is None else past_state.dtype)
 
@@ -215,7 +175,7 @@ def GatedDeltaNet(
         state = zeros(b, "float32", (batch, heads, d, w))
     else:
         state = b.transpose(initial_state, (0, 1, 3, 2))
-    y, last = _recurrence(b, q, k, v, g, r, state, scale or 1 / math.sqrt(dims.number(d)))
+    y, last = recurrence(b, q, k, v, g, r, state, scale or 1 / math.sqrt(dims.number(d)))
     y = b.cast(y if packed is None else packed.of_these(y), query.dtype)
     return b.reshape(y, (*leading, heads, w)), b.transpose(last, (0, 1, 3, 2)), None
 

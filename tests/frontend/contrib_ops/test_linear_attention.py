@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.contrib import Case, check, check_compiled
+from support.contrib import Case, as_model, check, check_compiled, interpreted, runtime, same
+
+from onnxc.frontend.importer import import_model
+from onnxc.ir.interpret import run_graph
 
 rng = np.random.default_rng(11)
 
@@ -18,9 +21,11 @@ def unit(*shape: int) -> np.ndarray:
     return x / np.sqrt((x * x).sum(-1, keepdims=True))
 
 
-def packed(heads: int, groups: int, rule: str, wide: bool = False, state: bool = True) -> Case:
-    batch, tokens, d, w = 2, 5, 8, 4
-    key = unit(batch, tokens, groups, d).reshape(batch, tokens, -1)
+def packed(
+    heads: int, groups: int, rule: str, wide: bool = False, state: bool = True, tokens: int = 5
+) -> Case:
+    batch, d, w = 2, 8, 4
+    key = unit(batch, tokens, groups, d).reshape(batch, tokens, groups * d)
     decay = -np.abs(floats(batch, tokens, groups * (d if wide else 1)))
     inputs = [
         *(floats(batch, tokens, heads * d), key, floats(batch, tokens, groups * w)),
@@ -115,6 +120,78 @@ def test_the_results_are_those_of_onnxruntime(case):
     check(case)
 
 
+LONG = [
+    packed(2, 4, "linear", tokens=70),
+    packed(2, 2, "gated", tokens=64),
+    packed(4, 2, "delta", tokens=40),
+    packed(2, 2, "gated_delta", tokens=33, state=False),
+    packed(2, 2, "gated_delta", tokens=19, wide=True),
+]
+
+
+def of_tokens(case: Case, open_: bool) -> list[np.ndarray]:
+    """The outputs, of as many tokens as the run tells if they are open."""
+    proto, feeds = as_model([case])
+    for given in proto.graph.input:
+        if open_ and given.name != "x0_3":
+            given.type.tensor_type.shape.dim[1].dim_param = "tokens"
+    return run_graph(import_model(proto).graph, list(feeds.values()))
+
+
+@pytest.mark.parametrize("open_", [False, True])
+@pytest.mark.parametrize("case", LONG, ids=str)
+def test_tokens_are_in_whole_chunks_and_a_rest_of_any_size(case, open_):
+    for found, expected in zip(of_tokens(case, open_), runtime(*as_model([case])), strict=True):
+        same(found, expected, 1e-5)
+
+
+@pytest.mark.parametrize("open_", [False, True])
+@pytest.mark.parametrize("tokens", [0, 1, 32, 33])
+def test_the_last_state_is_the_first_where_no_token_changes_it(tokens, open_):
+    case = packed(2, 2, "gated_delta", tokens=tokens)
+    inputs = [*case.inputs[:4], 0 * case.inputs[4], 0 * case.inputs[5]]
+    y, state = of_tokens(Case(case.op, inputs, case.attributes, (0, 1)), open_)
+    assert y.shape == (2, tokens, 8)
+    np.testing.assert_array_equal(state, inputs[3])
+
+
+def by_token(q, k, v, s, decay, beta):
+    """The recurrence in float64, of one head and a batch of one."""
+    q, k, v, decay, beta = (x[0].astype(np.float64) for x in (q, k, v, decay, beta))
+    s, found = s[0, 0].astype(np.float64), []
+    for row in range(len(q)):
+        s = s * np.exp(decay[row])[:, None]
+        s = s + np.outer(k[row], beta[row] * (v[row] - k[row] @ s))
+        found.append(q[row] @ s / np.sqrt(q.shape[1]))
+    return np.array(found)[None], s[None, None]
+
+
+def closeness(keys: np.ndarray, decay: np.ndarray) -> float:
+    tokens, (d, w) = keys.shape[1], (keys.shape[2], 4)
+    inputs = [floats(1, tokens, d), keys, floats(1, tokens, w), floats(1, 1, d, w), decay]
+    inputs.append(np.full((1, tokens, 1), 0.99, np.float32))
+    heads = {"q_num_heads": 1, "kv_num_heads": 1, "update_rule": "gated_delta"}
+    found = interpreted(Case("LinearAttention", inputs, heads, (0, 1)))
+    return max(np.abs(x - y).max() for x, y in zip(found, by_token(*inputs)))
+
+
+def test_tokens_that_have_one_key_lose_no_digits():
+    keys = np.repeat(unit(1, 1, 16), 64, 1)
+    assert closeness(keys, np.zeros((1, 64, 1), np.float32)) < 2e-6
+
+
+@pytest.mark.parametrize("decay", [-0.01, -3.0, -80.0, -1000.0, -np.inf])
+@pytest.mark.parametrize("width", [1, 16])
+def test_states_may_decay_to_nothing_and_begin_anew(decay, width):
+    decays = np.where(np.arange(64)[None, :, None] % 7 == 3, decay, -0.001) * np.ones((1, 1, width))
+    assert closeness(unit(1, 64, 16), decays.astype(np.float32)) < 2e-6
+
+
+def test_decays_behind_strong_ones_keep_their_digits():
+    decays = np.where(np.arange(64) < 20, -400.0, -0.0123).astype(np.float32)
+    assert closeness(unit(1, 64, 16), decays[None, :, None]) < 3e-6
+
+
 BRANCHES = [
     Case("BranchwiseRMSNorm", [floats(2, 24), floats(width)], {"num_branches": 3}) for width in (8, 24)
 ] + [
@@ -146,4 +223,4 @@ def test_channels_may_be_as_many_as_the_run_tells(attributes):
 
 
 def test_a_library_of_some_of_each_computes_what_the_interpreter_does(tmp_path):
-    check_compiled([ALL[1], ALL[4], ALL[6], ALL[16], ALL[18], ALL[23], *RAGGED[1:]], tmp_path)
+    check_compiled([ALL[1], ALL[4], ALL[6], ALL[16], ALL[18], ALL[23], *RAGGED[1:], *LONG], tmp_path)
