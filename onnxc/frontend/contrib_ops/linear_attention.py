@@ -61,9 +61,10 @@ def LinearAttention(
     if every % heads or every % q_num_heads:
         raise ops.TypeMismatch(f"{q_num_heads} heads of queries do not share {heads} states")
     d, w = dims.floor_divide(query.shape[2], q_num_heads), dims.floor_divide(value.shape[2], heads)
-    q = _heads(b, query, q_num_heads, heads)
-    k = b.take(_heads(b, key, dims.number(dims.floor_divide(key.shape[2], d)), heads), 3, 0, 1)
-    k = b.reshape(k, (*k.shape[:3], d))
+    keys = dims.number(dims.floor_divide(key.shape[2], d))
+    shared = q_num_heads if q_num_heads == keys < heads else heads
+    q, k = _heads(b, query, q_num_heads, shared), _heads(b, key, keys, shared)
+    k = b.reshape(b.take(k, 3, 0, 1), (*k.shape[:3], d))
     v = b.reshape(widened(b, value), (*value.shape[:2], heads, w))
     g, r = _gates(b, update_rule, decay, beta, heads)
     batch = query.shape[0]
@@ -156,8 +157,9 @@ def GatedDeltaNet(
     q, k = (widened(b, rows(x)) for x in (query, key))
     if qk_l2_norm:
         q, k = (_unit(b, x, 1e-6 if gate_activation in _BOUNDED else 1e-12) for x in (q, k))
-    q, k = (_heads(b, b.reshape(x, (batch, tokens, own * d)), own, dims.number(heads)) for x in (q, k))
-    k = b.reshape(k, (batch, tokens, heads, d))
+    shared = min(own, dims.number(heads))
+    q, k = (_heads(b, b.reshape(x, (batch, tokens, own * d)), own, shared) for x in (q, k))
+    k = b.reshape(k, (batch, tokens, shared, d))
     v = widened(b, rows(value))
     g = None
     if decay is not None:

@@ -21,20 +21,22 @@ import numpy as np
 
 from ...ir import dims, expr, ops
 from ...ir.builder import Builder
+from ...ir.dims import Dimension
 from ...ir.graph import TensorType, Type, Value
 from ...records import dataclass
 from ..onnx_ops.common import generate, insert_axes, zeros
 from ..onnx_ops.control import loop
-from ..regions import Region
+from ..regions import Region, emit_if
 
 #: Tokens of a chunk; fewer where each element of a key has a decay, of which all pairs of tokens need one.
-CHUNK, WIDE_CHUNK = 32, 8
+CHUNK, WIDE_CHUNK = 16, 8
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """What tokens bring: queries [batch, heads, queries, tokens, d], keys [batch, heads, tokens, d], values
-    [.., w], logarithms of decays [.., d or 1] and rates [.., 1], which may be of all heads."""
+    """What tokens bring. queries [batch, tokens, key heads, queries, d], keys [batch, tokens, key heads, d],
+    values [batch, tokens, key heads, states of each, w], logarithms of decays [.., d or 1] and rates [.., 1],
+    which may be those of all heads."""
 
     queries: Value
     keys: Value
@@ -42,9 +44,10 @@ class Tokens:
     decays: Value | None
     rates: Value | None
 
-    def each(self, change: Callable[[Value], Value]) -> Tokens:
+    def take(self, b: Builder, start: Dimension, size: Dimension) -> Tokens:
+        """So many tokens from one on."""
         given = (self.queries, self.keys, self.values, self.decays, self.rates)
-        return Tokens(*(x if x is None else change(x) for x in given))
+        return Tokens(*(x if x is None else b.take(x, 1, start, size) for x in given))
 
 
 def recurrence(
@@ -57,117 +60,137 @@ def recurrence(
     state: Value,
     scale: float,
 ) -> tuple[Value, Value]:
-    """(outputs [batch, tokens, heads, queries, w], the last state) of q [batch, tokens, heads, queries, d],
-    k [..., d], v [..., w], decay [..., d or 1], beta [..., 1] and a state [batch, heads, d, w]."""
-    length = q.shape[1]
+    """(outputs [batch, tokens, heads, queries, w], the last state) of q [batch, tokens, key heads, queries,
+    d], k [batch, tokens, key heads, d], v [batch, tokens, heads, w], decay [..., d or 1], beta [..., 1] and a
+    state [batch, heads, d, w]. Heads that follow each other share a key and its queries."""
+    batch, length, heads, w = v.shape
+    shared, queries = q.shape[2:4]
+    each = dims.floor_divide(heads, shared)
+
+    def split(x: Value) -> Value:
+        return b.reshape(x, (*x.shape[:2], *((1, 1) if x.shape[2] == 1 else (shared, each)), x.shape[3]))
+
+    tokens = Tokens(q, k, *(x if x is None else split(x) for x in (v, decay, beta)))
+    state = b.reshape(state, (batch, shared, each, *state.shape[2:]))
     most = CHUNK if decay is None or decay.shape[3] == 1 else WIDE_CHUNK
     count = dims.floor_divide(length, most)
-    rest = length - count * most
-    given = Tokens(b.map(q, lambda e: e * scale), k, v, decay, beta)
-    found = []
+    done = count * most
 
-    def ordered(x: Value) -> Value:
-        """[chunks, tokens, batch, heads, ...] as [chunks, batch, heads, ..., tokens, the last axis]."""
-        return b.transpose(x, (0, 2, 3, *range(4, x.rank - 1), 1, x.rank - 1))
+    def whole(b: Builder, state: Value) -> tuple[Value, Value]:
+        return _chunks(b, tokens, count, state, scale, most)
 
-    def part(start, count, size) -> Tokens:
-        """[chunks, batch, heads, ..., tokens, d or w]"""
+    def rest(b: Builder, state: Value) -> tuple[Value, Value]:
+        return _chunk(b, tokens.take(b, done, length - done), state, scale, most)
 
-        def change(x: Value) -> Value:
-            own = b.take(x, 1, start, count * size)
-            own = b.reshape(own, (x.shape[0], count, size, *x.shape[2:]))
-            middle = range(4, own.rank - 1)
-            return b.transpose(own, (1, 0, 3, *middle, 2, own.rank - 1))
+    first, state = _where_any(b, done, whole, state, (queries, batch, done, shared, each, w))
+    last, state = _where_any(b, length - done, rest, state, (queries, batch, length - done, shared, each, w))
+    y = b.reshape(b.concat([first, last], 2), (queries, batch, length, heads, w))
+    return b.transpose(y, (1, 2, 3, 0, 4)), b.reshape(state, (batch, heads, *state.shape[3:]))
 
-        return given.each(change)
 
-    def flat(y: Value) -> Value:
-        """[chunks, batch, heads, queries, tokens, w] in the order of tokens."""
-        chunks, batch, heads, queries, size, w = y.shape
-        y = b.transpose(y, (1, 0, 4, 2, 3, 5))
-        return b.reshape(y, (batch, chunks * size, heads, queries, w))
+def _where_any(
+    b: Builder,
+    size: Dimension,
+    build: Callable[[Builder, Value], tuple[Value, Value]],
+    state: Value,
+    shape: tuple[Dimension, ...],
+) -> tuple[Value, Value]:
+    """What build(builder, state) gives of so many tokens; of none, no outputs of this shape and the state, of
+    which there is no copy."""
+    found = dims.compare("lt", 0, size)
+    if isinstance(found, int):
+        return build(b, state) if found else (zeros(b, "float32", shape), state)
 
-    def one(b: Builder, own: Tokens, state: Value) -> tuple[Value, Value]:
-        y, state = chunk(b, own.each(lambda x: b.reshape(x, x.shape[1:])), state, most)
-        return insert_axes(b, y, [0]), state
+    def region(build: Callable[[Builder, Value], tuple[Value, Value]]) -> Region:
+        inner = b.inner()
+        return Region(inner, [inner.capture(x) for x in build(inner, state)], [])
 
+    branches = region(build), region(lambda inner, state: (zeros(inner, "float32", shape), state))
+    types = [TensorType("float32", shape), state.type]
+    y, state = emit_if(b, b.elements(np.array(found, object), "bool"), *branches, types)
+    return y, state
+
+
+def _chunks(
+    b: Builder, tokens: Tokens, count: Dimension, state: Value, scale: float, size: int
+) -> tuple[Value, Value]:
+    """What `_chunk` gives of so many whole chunks, one behind the other."""
     if count == 1:
-        y, state = one(b, part(0, 1, most), state)
-        found.append(flat(y))
-    elif count != 0:
-        parts = part(0, count, most)
+        return _chunk(b, tokens.take(b, 0, size), state, scale, size)
 
-        def region(carried: Sequence[Type]) -> Region:
-            step = b.inner()
-            index = step.input(TensorType("int64", ()), "chunk")
-            goes_on = step.input(TensorType("bool", ()), "condition")
-            (s,) = states = [step.input(t) for t in carried]
-            y, s = chunk(step, parts.each(lambda x: step.emit(ops.Gather("axis"), x, index)[0]), s, most)
-            return Region(step, [goes_on, s, y], [index, goes_on, *states])
+    def region(carried: Sequence[Type]) -> Region:
+        step = b.inner()
+        index = step.input(TensorType("int64", ()), "chunk")
+        goes_on = step.input(TensorType("bool", ()), "condition")
+        (s,) = states = [step.input(t) for t in carried]
+        own = tokens.take(step, step.dimension(index, 0, "chunk") * size, size)
+        y, s = _chunk(step, own, s, scale, size)
+        return Region(step, [goes_on, s, y], [index, goes_on, *states])
 
-        state, y = loop(b, b.elements(np.array(count, object)), b.constant(True), [state], region)
-        found.append(flat(y))
-    if rest != 0:
-        y, state = one(b, part(count * most, 1, rest), state)
-        found.append(flat(y))
-    if not found:
-        found.append(zeros(b, "float32", (*q.shape[:4], v.shape[3])))
-    return b.concat(found, 1), state
+    state, y = loop(b, b.elements(np.array(count, object)), b.constant(True), [state], region)
+    y = b.transpose(y, (1, 2, 0, *range(3, y.rank)))
+    return b.reshape(y, (*y.shape[:2], count * size, *y.shape[4:])), state
 
 
-def chunk(b: Builder, t: Tokens, state: Value, most: int) -> tuple[Value, Value]:
-    """(outputs [batch, heads, queries, tokens, w], the state behind them) of tokens, at most so many."""
-    rows, keys, values = t.queries, t.keys, t.values
-    size = keys.shape[2]
-    row, column = expr.index(2), expr.index(3)
+def _chunk(b: Builder, t: Tokens, state: Value, scale: float, most: int) -> tuple[Value, Value]:
+    """(outputs [queries, batch, tokens, key heads, states of each, w], the state behind them [batch, key
+    heads, states of each, d, w]) of tokens, at most so many. Labels: r rows, b batch, i and j tokens, o key
+    heads, g states of each."""
+    batch, size, shared, each, _ = t.values.shape
+    square, row, column = (batch, shared, each, size, size), expr.index(3), expr.index(4)
+    values, element = t.values, expr.input_(0, "float32")
+    rows = b.transpose(t.queries, (3, 0, 1, 2, 4))
     if t.rates is not None:
-        rows = b.concat([insert_axes(b, keys, [2]), rows], 2)
-    asked, later, whole, among = rows, keys, None, None
-    if t.decays is not None:
-        decays = b.map(t.decays, expr.exp)  # [batch, heads, tokens, d or 1]
-        before = b.emit(ops.Cumulate("prod", 2), decays)[0]
-        asked = b.map(rows, insert_axes(b, before, [2]), lambda e, g: e * g)
-        behind = b.emit(ops.Cumulate("prod", 2, True, True), decays)[0]
-        later = b.map(keys, behind, lambda e, g: e * g)
-        whole = b.reduce("prod", decays, [2])  # [batch, heads, d or 1]
-        shape = (*decays.shape[:3], size, decays.shape[3])
-        body = expr.where(row > column, expr.input_(0, "float32"), 1.0)
-        among = b.emit(ops.Cumulate("prod", 2), generate(b, shape, body, insert_axes(b, decays, [3])))[0]
-    if among is not None and among.shape[4] != 1:
-        paired = b.map(among, insert_axes(b, keys, [2]), lambda g, e: g * e)
-        scores = b.contract("bhrid", "bhijd", "bhrij", rows, paired)
+        rows = b.concat([insert_axes(b, t.keys, [0]), rows], 0)
+    if t.decays is None:
+        scores = insert_axes(b, b.contract("rbiod", "bjod", "rboij", rows, t.keys), [3])
+        scores = b.broadcast(scores, (scores.shape[0], *square))
+        seen = b.contract("rbiod", "bogdw", "rbiogw", rows, state)
     else:
-        scores = b.contract("bhrid", "bhjd", "bhrij", rows, keys)
-        if among is not None:
-            among = b.reshape(among, (*among.shape[:2], 1, size, size))
-            scores = b.map(scores, among, lambda e, g: e * g)
-    seen = b.contract("bhrid", "bhdw", "bhriw", asked, state)
+        decays = b.map(t.decays, expr.exp)
+        before = b.emit(ops.Cumulate("prod", 1), decays)[0]
+        of_each = insert_axes(b, b.transpose(decays, (0, 2, 3, 1, 4)), [4])
+        here = expr.where(row > column, element, 1.0)
+        among = b.emit(ops.Cumulate("prod", 3), generate(b, (*square, decays.shape[4]), here, of_each))[0]
+        if decays.shape[4] == 1:
+            scores = insert_axes(b, b.contract("rbiod", "bjod", "rboij", rows, t.keys), [3])
+            scores = b.map(scores, b.reshape(among, square), lambda e, g: e * g)
+            seen = b.contract("rbiod", "bogdw", "rbiogw", rows, state)
+            seen = b.map(seen, before, lambda e, g: e * g)
+        else:
+            keys = insert_axes(b, b.transpose(t.keys, (0, 2, 1, 3)), [2, 3])
+            decayed = b.map(among, keys, lambda g, e: g * e)
+            scores = b.contract("rbiod", "bogijd", "rbogij", rows, decayed)
+            asked = b.map(insert_axes(b, rows, [4]), before, lambda e, g: e * g)
+            seen = b.contract("rbiogd", "bogdw", "rbiogw", asked, state)
     if t.rates is not None:
-        own = b.reshape(b.take(scores, 2, 0, 1), (*scores.shape[:2], size, size))
-        own = b.map(own, t.rates, lambda e, r: e * r)
-        kept = b.reshape(b.take(seen, 2, 0, 1), values.shape)
-        values = b.map(t.rates, values, kept, lambda r, x, y: r * (x - y))
+        kept, own = (b.reshape(b.take(x, 0, 0, 1), x.shape[1:]) for x in (seen, scores))
+        seen, scores = (b.take(x, 0, 1, x.shape[0] - 1) for x in (seen, scores))
+        values = b.map(t.rates, values, kept, lambda r, v, x: r * (v - x))
+        own = b.map(own, b.transpose(t.rates, (0, 2, 3, 1, 4)), lambda e, r: e * r)
         values = _solved(b, own, values, most)
-        scores, seen = (b.take(x, 2, 1, x.shape[2] - 1) for x in (scores, seen))
-    here = expr.where(expr.index(4) <= expr.index(3), expr.input_(0, "float32"), 0.0)
-    scores = generate(b, scores.shape, here, scores)
-    y = b.contract("bhrij", "bhjw", "bhriw", scores, values)
-    y = b.map(y, seen, lambda e, s: e + s)
-    if whole is not None:
-        state = b.map(state, insert_axes(b, whole, [3]), lambda e, g: e * g)
-    added = b.contract("bhjd", "bhjw", "bhdw", later, values)
+    scores = generate(b, scores.shape, expr.where(expr.index(5) <= expr.index(4), element, 0.0), scores)
+    y = b.contract("rbogij", "bjogw", "rbiogw", scores, values)
+    y = b.map(y, seen, lambda e, s: (e + s) * scale)
+    if t.decays is None:
+        added = b.contract("bjod", "bjogw", "bogdw", t.keys, values)
+    else:
+        behind = b.emit(ops.Cumulate("prod", 1, True, True), decays)[0]
+        keys = b.map(insert_axes(b, t.keys, [3]), behind, lambda e, g: e * g)
+        added = b.contract("bjogd", "bjogw", "bogdw", keys, values)
+        whole = b.reshape(b.reduce("prod", decays, [1]), (batch, shared, each, decays.shape[4], 1))
+        state = b.map(state, whole, lambda e, g: e * g)
     return y, b.map(state, added, lambda e, s: e + s)
 
 
 def _solved(b: Builder, own: Value, values: Value, most: int) -> Value:
-    """x of x[i] + sum over j < i of own[i, j] x[j] = values[i]. The inverse of a unit lower triangle has at
-    its diagonal those of blocks, of which two become one of twice the size: powers of the triangle, which
-    may be large where the inverse is not, are not needed."""
-    size = own.shape[2]
+    """x[i] such that x[i] + sum over j < i of own[i, j] x[j] = values[i]. The inverse of a unit lower
+    triangle has at its diagonal those of blocks, of which two become one of twice the size. The powers of the
+    triangle, which may be large where the inverse is not, are not needed."""
+    size = own.shape[3]
     if size == 1:
         return values
-    row, column = expr.index(2), expr.index(3)
-    element = expr.input_(0, "float32")
+    row, column, element = expr.index(3), expr.index(4), expr.input_(0, "float32")
     below, apart = row > column, row ^ column
     identity = expr.where(row.equals(column), 1.0, expr.const(0.0, "float32"))
     inverse = generate(b, own.shape, expr.where(below & apart.equals(1), -element, identity), own)
@@ -175,8 +198,8 @@ def _solved(b: Builder, own: Value, values: Value, most: int) -> Value:
     while half < (size if isinstance(size, int) else most):
         inside = below & (apart >= half) & (apart < 2 * half)
         block = generate(b, own.shape, expr.where(inside, element, 0.0), own)
-        found = b.contract("bhik", "bhkj", "bhij", inverse, block)
-        found = b.contract("bhik", "bhkj", "bhij", found, inverse)
+        found = b.contract("bogik", "bogkj", "bogij", inverse, block)
+        found = b.contract("bogik", "bogkj", "bogij", found, inverse)
         inverse = b.map(inverse, found, lambda e, x: e - x)
         half *= 2
-    return b.contract("bhij", "bhjw", "bhiw", inverse, values)
+    return b.contract("bogij", "bjogw", "biogw", inverse, values)
