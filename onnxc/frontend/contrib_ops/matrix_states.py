@@ -73,41 +73,38 @@ def recurrence(
     tokens = Tokens(q, k, *(x if x is None else split(x) for x in (v, decay, beta)))
     state = b.reshape(state, (batch, shared, each, *state.shape[2:]))
     most = CHUNK if decay is None or decay.shape[3] == 1 else WIDE_CHUNK
-    count = dims.floor_divide(length, most)
+    # the last chunk, which may be short, is apart: what it gives is written where the results belong
+    count = dims.maximum(dims.floor_divide(length - 1, most), 0)
     done = count * most
-
-    def whole(b: Builder, state: Value) -> tuple[Value, Value]:
-        return _chunks(b, tokens, count, state, scale, most)
-
-    def rest(b: Builder, state: Value) -> tuple[Value, Value]:
-        return _chunk(b, tokens.take(b, done, length - done), state, scale, most)
-
-    first, state = _where_any(b, done, whole, state, (queries, batch, done, shared, each, w))
-    last, state = _where_any(b, length - done, rest, state, (queries, batch, length - done, shared, each, w))
+    first, state = _before(b, tokens, count, state, scale, most)
+    last, state = _chunk(b, tokens.take(b, done, length - done), state, scale, most)
     y = b.reshape(b.concat([first, last], 2), (queries, batch, length, heads, w))
     return b.transpose(y, (1, 2, 3, 0, 4)), b.reshape(state, (batch, heads, *state.shape[3:]))
 
 
-def _where_any(
-    b: Builder,
-    size: Dimension,
-    build: Callable[[Builder, Value], tuple[Value, Value]],
-    state: Value,
-    shape: tuple[Dimension, ...],
+def _before(
+    b: Builder, tokens: Tokens, count: Dimension, state: Value, scale: float, size: int
 ) -> tuple[Value, Value]:
-    """What build(builder, state) gives of so many tokens; of none, no outputs of this shape and the state, of
-    which there is no copy."""
-    found = dims.compare("lt", 0, size)
+    """What `_chunks` gives; where there are none, or the run tells so, the state itself instead of a copy."""
+    batch, _, *heads = tokens.values.shape
+    shape = (tokens.queries.shape[3], batch, count * size, *heads)
+
+    def none(b: Builder) -> tuple[Value, Value]:
+        return zeros(b, "float32", shape), state
+
+    def some(b: Builder) -> tuple[Value, Value]:
+        return _chunks(b, tokens, count, state, scale, size)
+
+    found = dims.compare("lt", 0, count)
     if isinstance(found, int):
-        return build(b, state) if found else (zeros(b, "float32", shape), state)
+        return some(b) if found else none(b)
 
-    def region(build: Callable[[Builder, Value], tuple[Value, Value]]) -> Region:
+    def region(build: Callable[[Builder], tuple[Value, Value]]) -> Region:
         inner = b.inner()
-        return Region(inner, [inner.capture(x) for x in build(inner, state)], [])
+        return Region(inner, [inner.capture(x) for x in build(inner)], [])
 
-    branches = region(build), region(lambda inner, state: (zeros(inner, "float32", shape), state))
-    types = [TensorType("float32", shape), state.type]
-    y, state = emit_if(b, b.elements(np.array(found, object), "bool"), *branches, types)
+    condition, types = b.elements(np.array(found, object), "bool"), [TensorType("float32", shape), state.type]
+    y, state = emit_if(b, condition, region(some), region(none), types)
     return y, state
 
 
