@@ -7,20 +7,22 @@ One step for each token: S = exp(g) S + k (beta (v - S^T k))^T, of which rules l
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Annotated
 
 from ...errors import UnsupportedError
 from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
+from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..onnx_ops.activations import softplus
-from ..onnx_ops.common import generate, insert_axes, one_of, widened, with_size, zeros
+from ..onnx_ops.common import generate, insert_axes, length, one_of, scalar, widened, with_size, zeros
 from ..onnx_ops.convolution import by_channels
 from ..onnx_ops.normalization import RMSNormalization
 from ..onnx_ops.rules import Types
 from .engram import Packed
-from .matrix_states import recurrence
+from .matrix_states import Tokens, recurrence, transitions
 from .schema import HALVES, T, contrib_op
 
 Single = Annotated[Value, Types.of("TS", "float")]
@@ -61,7 +63,7 @@ def LinearAttention(
     if every % heads or every % q_num_heads:
         raise ops.TypeMismatch(f"{q_num_heads} heads of queries do not share {heads} states")
     d, w = dims.floor_divide(query.shape[2], q_num_heads), dims.floor_divide(value.shape[2], heads)
-    keys = dims.number(dims.floor_divide(key.shape[2], d))
+    keys = _heads_of(dims.floor_divide(key.shape[2], d), ("query", query, 2), ("key", key, 2))
     shared = q_num_heads if q_num_heads == keys < heads else heads
     q, k = _heads(b, query, q_num_heads, shared), _heads(b, key, keys, shared)
     k = b.reshape(b.take(k, 3, 0, 1), (*k.shape[:3], d))
@@ -69,9 +71,25 @@ def LinearAttention(
     g, r = _gates(b, update_rule, decay, beta, heads)
     batch = query.shape[0]
     state = zeros(b, "float32", (batch, heads, d, w)) if past_state is None else widened(b, past_state)
-    y, last = recurrence(b, q, k, v, g, r, state, scale or 1 / math.sqrt(dims.number(d)))
+    y, last = recurrence(b, Tokens.of(b, q, k, v, g, r), state, scale or _scale(d))
     y = b.reshape(b.cast(y, query.dtype), (*query.shape[:2], every * w))
     return y, b.cast(last, query.dtype if past_state is None else past_state.dtype)
+
+
+def _scale(d: Dimension) -> Expr | float:
+    """By how much products of vectors with d elements are scaled."""
+    return 1 / (math.sqrt(d) if isinstance(d, int) else expr.sqrt(expr.size(d).cast("float32")))
+
+
+def _heads_of(count: Dimension, *axes: tuple[str, Value, int]) -> int:
+    """A number of heads, which must be known; axes: the inputs' axes that it follows from."""
+    if isinstance(count, int):
+        return count
+    left = [f"axis {axis} of {name}" for name, x, axis in axes if not isinstance(x.shape[axis], int)]
+    raise UnsupportedError(
+        f"the number of heads follows from {' and '.join(left)}, which only the run tells",
+        f"make {' and '.join(left)} constant",
+    )
 
 
 def _heads(b: Builder, x: Value, own: int, heads: int) -> Value:
@@ -86,7 +104,7 @@ def _heads(b: Builder, x: Value, own: int, heads: int) -> Value:
 
 
 def _gates(
-    b: Builder, rule: str, decay: Value | None, beta: Value | None, heads: int
+    b: Builder, rule: str, decay: Value | None, beta: Value | None, heads: Dimension
 ) -> tuple[Value | None, Value | None]:
     """(decay [batch, tokens, heads, d or 1], beta [batch, tokens, heads or 1, 1]) where the rule has them."""
     one_of(rule, tuple(_RULES), "update_rule")
@@ -128,8 +146,6 @@ def GatedDeltaNet(
 ):
     """LinearAttention over tokens [batch * tokens, heads, d], its state [batch, heads, w, d]. cu_seqlens:
     where sequences of several lengths begin and end; they become rows, whose zeros behind change no state."""
-    if state_update_capacity:
-        raise UnsupportedError("a GatedDeltaNet that tells its steps", "export it with the last state alone")
     leading = query.shape[: query.rank - (1 if key is None else 2)]
     packed = None
     if cu_seqlens is not None:
@@ -153,33 +169,55 @@ def GatedDeltaNet(
 
     if key is None or value is None:
         query, key, value = _unpacked(b, query, heads, w, d)
-    own = dims.number(query.shape[-2])
-    q, k = (widened(b, rows(x)) for x in (query, key))
+    shared = query.shape[-2]
+    if isinstance(heads, int) and isinstance(shared, int) and (not shared or heads % shared):
+        raise ops.TypeMismatch(f"{shared} heads of keys do not share {heads} states")
+    q, k = (b.reshape(widened(b, rows(x)), (batch, tokens, shared, d)) for x in (query, key))
     if qk_l2_norm:
         q, k = (_unit(b, x, 1e-6 if gate_activation in _BOUNDED else 1e-12) for x in (q, k))
-    shared = min(own, dims.number(heads))
-    q, k = (_heads(b, b.reshape(x, (batch, tokens, own * d)), own, shared) for x in (q, k))
-    k = b.reshape(k, (batch, tokens, shared, d))
-    v = widened(b, rows(value))
-    g = None
+    q, v = insert_axes(b, q, [3]), widened(b, rows(value))
+    wide = decay is not None and decay.rank == len(leading) + 2
     if decay is not None:
-        keys = decay.rank == len(leading) + 2
-        g = _decay(b, decay, a_log, dt_bias, gate_activation, gate_lower_bound, keys)
+        decay = _decay(b, decay, a_log, dt_bias, gate_activation, gate_lower_bound, wide)
+        decay = b.reshape(rows(decay), (batch, tokens, heads, d if wide else 1))
     one_of(beta_activation, ("none", "sigmoid"), "beta_activation")
-    if beta is not None and beta_activation == "sigmoid":
-        beta = b.map(widened(b, beta), expr.sigmoid)
-
-    def flat(x: Value | None) -> Value | None:
-        return x if x is None else b.reshape(rows(x), (batch, tokens, dims.product(x.shape[len(leading) :])))
-
-    g, r = _gates(b, update_rule, flat(g), flat(beta), dims.number(heads))
+    if beta is not None:
+        beta = b.map(widened(b, beta), expr.sigmoid) if beta_activation == "sigmoid" else beta
+        beta = b.reshape(rows(beta), (batch, tokens, heads))
+    g, r = _gates(b, update_rule, decay, beta, heads)
     if initial_state is None:
         state = zeros(b, "float32", (batch, heads, d, w))
     else:
         state = b.transpose(initial_state, (0, 1, 3, 2))
-    y, last = recurrence(b, q, k, v, g, r, state, scale or 1 / math.sqrt(dims.number(d)))
+    given = Tokens.of(b, q, k, v, g, r)
+    y, last = recurrence(b, given, state, scale or _scale(d))
     y = b.cast(y if packed is None else packed.of_these(y), query.dtype)
-    return b.reshape(y, (*leading, heads, w)), b.transpose(last, (0, 1, 3, 2)), None
+    update = None
+    if state_update_capacity:
+        lengths = generate(b, (batch,), expr.size(tokens)) if packed is None else packed.lengths()
+        if not 0 < state_update_capacity <= 8 or capture_count is None:
+            raise ops.TypeMismatch(
+                f"the attribute state_update_capacity is {state_update_capacity} without a capture_count"
+            )
+        length(capture_count, batch, "capture_count")
+        parts = transitions(b, given, state, state_update_capacity)
+        update = _captured(b, parts, b.cast(capture_count, "int64"), lengths, state_update_active)
+    return b.reshape(y, (*leading, heads, w)), b.transpose(last, (0, 1, 3, 2)), update
+
+
+def _captured(
+    b: Builder, parts: Sequence[Value], count: Value, lengths: Value, active: Value | None
+) -> Value:
+    """[batch, ...]: of each part [batch, capacity, ...] those of the first `count` tokens, zeros behind."""
+    own = b.map(count, lengths, lambda c, n: c.minimum(n))
+    if active is not None:
+        own = b.map(own, scalar(b, active, "state_update_active"), lambda c, a: expr.where(a.equals(0), 0, c))
+    found = []
+    for x in parts:
+        body = expr.where(expr.index(1) < expr.input_(1, "int64"), expr.input_(0, "float32"), 0.0)
+        x = generate(b, x.shape, body, x, insert_axes(b, own, [1, 2, 3]))
+        found.append(b.reshape(x, (x.shape[0], dims.product(x.shape[1:]))))
+    return b.concat(found, 1)
 
 
 def _unpacked(

@@ -22,6 +22,7 @@ import numpy as np
 from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
+from ...ir.expr import Expr
 from ...ir.graph import TensorType, Type, Value
 from ...records import dataclass
 from ..onnx_ops.common import generate, insert_axes, zeros
@@ -44,56 +45,81 @@ class Tokens:
     decays: Value | None
     rates: Value | None
 
+    @classmethod
+    def of(cls, b: Builder, q: Value, k: Value, v: Value, decay: Value | None, beta: Value | None) -> Tokens:
+        """Of q [batch, tokens, key heads, queries, d], k [batch, tokens, key heads, d], v [batch, tokens,
+        heads, w], decay [..., d or 1] and beta [..., 1], where heads that follow each other share a key."""
+        shared, each = k.shape[2], dims.floor_divide(v.shape[2], k.shape[2])
+
+        def split(x: Value) -> Value:
+            heads = (1, 1) if x.shape[2] == 1 else (shared, each)
+            return b.reshape(x, (*x.shape[:2], *heads, x.shape[3]))
+
+        if decay is not None and decay.shape[3] not in (1, k.shape[3]):  # the run tells which
+            decay = b.emit(ops.Broadcast((*decay.shape[:3], k.shape[3])), decay)[0]
+        decays, rates = (x if x is None else split(x) for x in (decay, beta))
+        return cls(q, k, split(v), decays, rates)
+
+    @property
+    def most(self) -> int:
+        """How many a chunk has."""
+        return CHUNK if self.decays is None or self.decays.shape[4] == 1 else WIDE_CHUNK
+
     def take(self, b: Builder, start: Dimension, size: Dimension) -> Tokens:
-        """So many tokens from one on."""
-        given = (self.queries, self.keys, self.values, self.decays, self.rates)
-        return Tokens(*(x if x is None else b.take(x, 1, start, size) for x in given))
+        """So many of them from one on."""
+        queries, keys, values = (b.take(x, 1, start, size) for x in (self.queries, self.keys, self.values))
+        decays, rates = (x if x is None else b.take(x, 1, start, size) for x in (self.decays, self.rates))
+        return Tokens(queries, keys, values, decays, rates)
+
+    def states(self, b: Builder, state: Value) -> Value:
+        """A state [batch, heads, d, w] with the axes of key heads and states of each."""
+        return b.reshape(state, (state.shape[0], *self.values.shape[2:4], *state.shape[2:]))
 
 
-def recurrence(
-    b: Builder,
-    q: Value,
-    k: Value,
-    v: Value,
-    decay: Value | None,
-    beta: Value | None,
-    state: Value,
-    scale: float,
-) -> tuple[Value, Value]:
-    """(outputs [batch, tokens, heads, queries, w], the last state) of q [batch, tokens, key heads, queries,
-    d], k [batch, tokens, key heads, d], v [batch, tokens, heads, w], decay [..., d or 1], beta [..., 1] and a
-    state [batch, heads, d, w]. Heads that follow each other share a key and its queries."""
-    batch, length, heads, w = v.shape
-    shared, queries = q.shape[2:4]
-    each = dims.floor_divide(heads, shared)
-
-    def split(x: Value) -> Value:
-        return b.reshape(x, (*x.shape[:2], *((1, 1) if x.shape[2] == 1 else (shared, each)), x.shape[3]))
-
-    tokens = Tokens(q, k, *(x if x is None else split(x) for x in (v, decay, beta)))
-    state = b.reshape(state, (batch, shared, each, *state.shape[2:]))
-    most = CHUNK if decay is None or decay.shape[3] == 1 else WIDE_CHUNK
+def recurrence(b: Builder, tokens: Tokens, state: Value, scale: Expr | float) -> tuple[Value, Value]:
+    """(outputs [batch, tokens, heads, queries, w], the last state) of a state [batch, heads, d, w]."""
+    batch, length, *_, w = tokens.values.shape
+    heads, most = state.shape[1], tokens.most
+    state = tokens.states(b, state)
     # the last chunk, which may be short, is apart: what it gives is written where the results belong
     count = dims.maximum(dims.floor_divide(length - 1, most), 0)
     done = count * most
-    first, state = _before(b, tokens, count, state, scale, most)
-    last, state = _chunk(b, tokens.take(b, done, length - done), state, scale, most)
-    y = b.reshape(b.concat([first, last], 2), (queries, batch, length, heads, w))
+    first, state = _before(b, tokens, count, state, scale)
+    last, state, _ = _chunk(b, tokens.take(b, done, length - done), state, scale)
+    y = b.reshape(b.concat([first, last], 2), (tokens.queries.shape[3], batch, length, heads, w))
     return b.transpose(y, (1, 2, 3, 0, 4)), b.reshape(state, (batch, heads, *state.shape[3:]))
 
 
+def transitions(b: Builder, tokens: Tokens, state: Value, count: int) -> list[Value]:
+    """What the first tokens, not more than a chunk has, do to a state [batch, heads, d, w], S = decay S + key
+    delta^T: decays [batch, count, heads, d or 1], keys [batch, count, key heads, d] and deltas [batch, count,
+    heads, w], behind which zeros stand for tokens that are not there."""
+    batch, length, shared, each, _ = tokens.values.shape
+    size = dims.minimum(length, count)
+    own = tokens.take(b, 0, size)
+    *_, deltas = _chunk(b, own, tokens.states(b, state), 1.0)
+    decays = zeros(b, "float32", (batch, size, shared, each, 1))
+    decays = b.map(decays if own.decays is None else own.decays, expr.exp)
+    found = []
+    for x in (decays, own.keys, deltas):
+        x = b.reshape(x, (batch, size, dims.product(x.shape[2:-1]), x.shape[-1]))
+        behind = (0, count - size, 0, 0)
+        found.append(b.emit(ops.Pad("constant", (0,) * 4, behind), x, zeros(b, "float32", ()))[0])
+    return found
+
+
 def _before(
-    b: Builder, tokens: Tokens, count: Dimension, state: Value, scale: float, size: int
+    b: Builder, tokens: Tokens, count: Dimension, state: Value, scale: Expr | float
 ) -> tuple[Value, Value]:
     """What `_chunks` gives; where there are none, or the run tells so, the state itself instead of a copy."""
     batch, _, *heads = tokens.values.shape
-    shape = (tokens.queries.shape[3], batch, count * size, *heads)
+    shape = (tokens.queries.shape[3], batch, count * tokens.most, *heads)
 
     def none(b: Builder) -> tuple[Value, Value]:
         return zeros(b, "float32", shape), state
 
     def some(b: Builder) -> tuple[Value, Value]:
-        return _chunks(b, tokens, count, state, scale, size)
+        return _chunks(b, tokens, count, state, scale)
 
     found = dims.compare("lt", 0, count)
     if isinstance(found, int):
@@ -109,11 +135,12 @@ def _before(
 
 
 def _chunks(
-    b: Builder, tokens: Tokens, count: Dimension, state: Value, scale: float, size: int
+    b: Builder, tokens: Tokens, count: Dimension, state: Value, scale: Expr | float
 ) -> tuple[Value, Value]:
-    """What `_chunk` gives of so many whole chunks, one behind the other."""
+    """The outputs and the state that `_chunk` gives of so many whole chunks, one behind the other."""
+    size = tokens.most
     if count == 1:
-        return _chunk(b, tokens.take(b, 0, size), state, scale, size)
+        return _chunk(b, tokens.take(b, 0, size), state, scale)[:2]
 
     def region(carried: Sequence[Type]) -> Region:
         step = b.inner()
@@ -121,7 +148,7 @@ def _chunks(
         goes_on = step.input(TensorType("bool", ()), "condition")
         (s,) = states = [step.input(t) for t in carried]
         own = tokens.take(step, step.dimension(index, 0, "chunk") * size, size)
-        y, s = _chunk(step, own, s, scale, size)
+        y, s, _ = _chunk(step, own, s, scale)
         return Region(step, [goes_on, s, y], [index, goes_on, *states])
 
     state, y = loop(b, b.elements(np.array(count, object)), b.constant(True), [state], region)
@@ -129,10 +156,10 @@ def _chunks(
     return b.reshape(y, (*y.shape[:2], count * size, *y.shape[4:])), state
 
 
-def _chunk(b: Builder, t: Tokens, state: Value, scale: float, most: int) -> tuple[Value, Value]:
+def _chunk(b: Builder, t: Tokens, state: Value, scale: Expr | float) -> tuple[Value, Value, Value]:
     """(outputs [queries, batch, tokens, key heads, states of each, w], the state behind them [batch, key
-    heads, states of each, d, w]) of tokens, at most so many. Labels: r rows, b batch, i and j tokens, o key
-    heads, g states of each."""
+    heads, states of each, d, w], deltas [batch, tokens, key heads, states of each, w]) of the tokens of one
+    chunk. Labels: r rows, b batch, i and j tokens, o key heads, g states of each."""
     batch, size, shared, each, _ = t.values.shape
     square, row, column = (batch, shared, each, size, size), expr.index(3), expr.index(4)
     values, element = t.values, expr.input_(0, "float32")
@@ -165,7 +192,7 @@ def _chunk(b: Builder, t: Tokens, state: Value, scale: float, most: int) -> tupl
         seen, scores = (b.take(x, 0, 1, x.shape[0] - 1) for x in (seen, scores))
         values = b.map(t.rates, values, kept, lambda r, v, x: r * (v - x))
         own = b.map(own, b.transpose(t.rates, (0, 2, 3, 1, 4)), lambda e, r: e * r)
-        values = _solved(b, own, values, most)
+        values = _solved(b, own, values, t.most)
     scores = generate(b, scores.shape, expr.where(expr.index(5) <= expr.index(4), element, 0.0), scores)
     y = b.contract("rbogij", "bjogw", "rbiogw", scores, values)
     y = b.map(y, seen, lambda e, s: (e + s) * scale)
@@ -177,7 +204,7 @@ def _chunk(b: Builder, t: Tokens, state: Value, scale: float, most: int) -> tupl
         added = b.contract("bjogd", "bjogw", "bogdw", keys, values)
         whole = b.reshape(b.reduce("prod", decays, [1]), (batch, shared, each, decays.shape[4], 1))
         state = b.map(state, whole, lambda e, g: e * g)
-    return y, b.map(state, added, lambda e, s: e + s)
+    return y, b.map(state, added, lambda e, s: e + s), values
 
 
 def _solved(b: Builder, own: Value, values: Value, most: int) -> Value:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.contrib import Case, as_model, check, check_compiled, interpreted, runtime, same
 
+import onnxc
 from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import run_graph
 
@@ -190,6 +191,50 @@ def test_states_may_decay_to_nothing_and_begin_anew(decay, width):
 def test_decays_behind_strong_ones_keep_their_digits():
     decays = np.where(np.arange(64) < 20, -400.0, -0.0123).astype(np.float32)
     assert closeness(unit(1, 64, 16), decays[None, :, None]) < 3e-6
+
+
+@pytest.mark.parametrize("case", [net(), net(one=True), *RAGGED], ids=str)
+def test_the_run_may_tell_every_size_of_a_net(case):
+    check(case, symbolic=True)
+
+
+def test_the_axes_that_tell_the_heads_must_be_known():
+    with pytest.raises(
+        onnxc.OnnxcError, match="heads follows from axis 2 of query and axis 2 of key, which only"
+    ):
+        interpreted(packed(2, 2, "linear"), symbolic=True)
+
+
+def captured(case: Case, active: int | None = None) -> list[list[np.ndarray]]:
+    """The update of a net's states by these lengths of sequences, by onnxc and ONNX Runtime: of each sequence
+    its decays, keys and deltas, as many as were captured."""
+    counts, capacity = np.array([4, 2, 0, 9, 1], np.int32), 4
+    switch = [] if active is None else [np.array([active], np.int32)]
+    inputs = [*case.inputs, *[None] * (9 - len(case.inputs)), counts, *switch]
+    whole = Case(case.op, inputs, {**case.attributes, "state_update_capacity": capacity}, (0, 1, 2))
+    lengths = np.diff(case.inputs[3])
+    found = []
+    for outputs in (interpreted(whole), runtime(*as_model([whole]))):
+        update, parts, start = outputs[2], [], 0
+        for width in (4, 2 * 8, 4 * 4):
+            part = update[:, start : start + capacity * width].reshape(5, capacity, width)
+            parts += [x[: max(0, min(n, c))] if active != 0 else x for x, n, c in zip(part, lengths, counts)]
+            start += capacity * width
+        assert start == update.shape[1]
+        found.append([*outputs[:2], *parts])
+    return found
+
+
+@pytest.mark.parametrize("active", [None, 0, 1])
+@pytest.mark.parametrize("case", RAGGED[::2], ids=str)
+def test_a_net_tells_what_the_first_tokens_of_each_sequence_did_to_its_states(case, active):
+    for found, expected in zip(*captured(case, active), strict=True):
+        same(found, expected, 1e-5)
+
+
+def test_an_update_without_counts_is_refused():
+    with pytest.raises(onnxc.OnnxcError, match="state_update_capacity is 4 without a capture_count"):
+        interpreted(Case("GatedDeltaNet", net().inputs, {"state_update_capacity": 4}, (0, 1)))
 
 
 BRANCHES = [
