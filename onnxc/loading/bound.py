@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import RunError, quote
 from .c_values import NULL_POINTER, WRONG_KIND, address_of, zeros_on_line
+from .held import Held
 
 if TYPE_CHECKING:
+    from .context import Context
     from .loader import Model
 
 
-class Bound:
+class Bound(Held):
     """A static model's inputs and outputs as arrays that calls read and overwrite; nothing is copied
     and nothing allocated.
 
@@ -25,7 +26,6 @@ class Bound:
     """
 
     def __init__(self, model: Model):
-        self._context = None
         slots_in, slots_out = model._library.slots_in, model._library.slots_out
         for slot in (*slots_in, *slots_out):
             if slot.shape is None:
@@ -33,7 +33,6 @@ class Bound:
                     f"{quote(slot.port.name)} has no fixed shape: only static models can be bound",
                     status=WRONG_KIND,
                 )
-        self._model, self._context = model, model.acquire()
         self.inputs: dict[str, np.ndarray] = {
             s.port.name: zeros_on_line(s.shape or (), np.dtype(s.numpy)) for s in slots_in
         }  # all have shapes
@@ -43,9 +42,12 @@ class Bound:
         for slot in slots_in:  # a state and its next value are one
             if slot.port.state and self.outputs[slot.port.state].shape == slot.shape:
                 self.outputs[slot.port.state] = self.inputs[slot.port.name]
-        for target, array in zip(self._context.inputs, self.inputs.values()):
+        super().__init__(model)
+
+    def _prepare(self, context: Context) -> None:
+        for target, array in zip(context.inputs, self.inputs.values()):
             target.fill(array, [])
-        for (struct, _), array in zip(self._context.outputs, self.outputs.values()):
+        for (struct, _), array in zip(context.outputs, self.outputs.values()):
             struct.data, struct.capacity = address_of(array), array.nbytes
 
     def __call__(self) -> None:
@@ -58,13 +60,3 @@ class Bound:
         status = context.function(*context.arguments)
         if status:
             raise context.error(status)
-
-    def close(self) -> None:
-        """Ends the calls; the arrays stay."""
-        if self._context is not None:
-            self._model.give_back(self._context)
-            self._context = None
-
-    def __del__(self) -> None:
-        if not sys.is_finalizing():
-            self.close()

@@ -34,7 +34,7 @@ from .c_values import (
     spare,
     to_array,
 )
-from .library import Library
+from .library import Handle, Library
 
 
 class _Input:
@@ -74,8 +74,9 @@ class Context:
     def __init__(self, library: Library):
         self.library: Library = library
         self.function: Any = library.run
-        self.handle: int = library.new_context()
-        self.stop: ctypes.c_int32 = library.handles[self.handle]
+        self.in_c: Handle = library.new_context(self)
+        self.handle: int = self.in_c.address.value or 0
+        self.stop: ctypes.c_int32 = self.in_c.stop
         inputs = (CValue * max(len(library.slots_in), 1))()
         outputs = (CValue * max(len(library.slots_out), 1))()
         for value in (*inputs, *outputs):
@@ -90,6 +91,7 @@ class Context:
         self.expected: list[tuple[int, ...] | None] = self.unknown  # of these outputs, for such inputs
         self.caller: Any = _caller(self.handle, library)
         self.steps: int = 1024  # of a run that is timed, for which there is room
+        self.timed: Any = None  # its memory, to which an interrupted one leaves the library's pointer
         self.arguments: tuple[Any, ...] = prepared(
             RUN_TYPES,
             self.handle,
@@ -198,7 +200,7 @@ class Context:
 
     def cancel(self) -> None:
         """Makes the call under way in another thread stop soon."""
-        self.library.cancel(self.handle)
+        self.library.cancel(self.in_c)
 
     def call(self) -> None:
         """Runs the model on the structs as they are; RunError when it fails."""

@@ -11,6 +11,7 @@ import ctypes
 import itertools
 import os
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from ..errors import LoadError, Origin
 from .c_values import COptions, Port, Slot, Table, read_ports, taking_prepared
 
 if TYPE_CHECKING:
+    from .context import Context
     from .texts import Texts
 
 dlclose: Callable[[int], None] | None
@@ -25,6 +27,16 @@ try:
     from _ctypes import dlclose
 except ImportError:  # no way to unload: libraries stay until the process ends
     dlclose = None
+
+
+class Handle:
+    """A context in C: null until it is made and once it is freed. `owner`: whose it is as long as that lives.
+    `stop`: unless this number is 0, its runs end."""
+
+    def __init__(self, owner: Context):
+        self.owner: weakref.ref[Context] = weakref.ref(owner)
+        self.address: ctypes.c_void_p = ctypes.c_void_p()
+        self.stop: ctypes.c_int32 = ctypes.c_int32()
 
 
 class Library:
@@ -42,8 +54,7 @@ class Library:
         known: dict[str, Any] | None,
     ):
         self.path = path
-        #: Of contexts; unless the number of one is 0, its runs end.
-        self.handles: dict[int, ctypes.c_int32] = {}
+        self.handles: list[Handle] = []  # of all contexts
         self.pool: ctypes.c_void_p = ctypes.c_void_p()
         self.results: int = 0
         self.dll: ctypes.CDLL | None = None
@@ -83,11 +94,11 @@ class Library:
     def last_error(self, context: int | None) -> str:
         return self.table.last_error(context).decode("utf-8", "replace")
 
-    def new_context(self) -> int:
-        """A C context, which lives until `end`."""
-        handle = ctypes.c_void_p()
+    def new_context(self, owner: Context) -> Handle:
+        """A C context for an owner. It is listed before it is made, so that an exception loses none."""
         weights = os.fsencode(self.weights) if self.weights else None
-        stop = ctypes.c_int32()
+        handle = Handle(owner)
+        self.handles.append(handle)
         options = COptions(
             ctypes.sizeof(COptions),
             self.threads,
@@ -95,12 +106,10 @@ class Library:
             weights,
             self.target,
             None,
-            ctypes.addressof(stop),
+            ctypes.addressof(handle.stop),
         )
-        self._check(self.table.create(ctypes.addressof(options), ctypes.addressof(handle)))
-        made = handle.value or 0
-        self.handles[made] = stop
-        return made
+        self._check(self.table.create(ctypes.addressof(options), ctypes.addressof(handle.address)))
+        return handle
 
     def target_of(self, context: int) -> str:
         """The target whose code a context runs."""
@@ -108,17 +117,34 @@ class Library:
             return self.description["target"]
         return self.table.target(context).decode()
 
-    def cancel(self, context: int) -> None:
+    def cancel(self, handle: Handle) -> None:
         """Ends the context's call soon: of a library of interface 1.3 also one that has yet to enter it."""
-        self.handles[context].value = 1
-        self.table.cancel(context)
+        handle.stop.value = 1
+        self.table.cancel(handle.address)
+
+    def owners(self) -> list[Context]:
+        """Of all contexts, but for those that lost theirs where an exception came between two steps of a call
+        (a signal's handler may raise one anywhere)."""
+        return [owner for handle in self.handles if (owner := handle.owner()) is not None]
+
+    def free_lost(self) -> None:
+        """Frees the contexts that lost their owners."""
+        self._free([handle for handle in self.handles if handle.owner() is None])
 
     def end(self) -> None:
-        """Frees contexts and threads."""
-        while self.handles:
-            self.table.destroy(self.handles.popitem()[0])
-        self.table.pool_destroy(self.pool)
-        self.pool = ctypes.c_void_p()
+        """Frees contexts and threads. What an exception leaves of it the next call does."""
+        self._free(list(self.handles))
+        pool, self.pool = self.pool, ctypes.c_void_p()
+        self.table.pool_destroy(pool)
+
+    def _free(self, handles: Iterable[Handle]) -> None:
+        destroy = self.table.destroy
+        for handle in handles:
+            address, handle.address.value = handle.address.value, None  # never freed twice
+            if address:
+                destroy(address)
+            with contextlib.suppress(ValueError):  # what handled a signal went on with it
+                self.handles.remove(handle)
 
     def __del__(self) -> None:
         if self.dll is None or sys.is_finalizing():

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from _thread import allocate_lock
-from collections.abc import Mapping, Sequence
+from _thread import RLock
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,9 +84,12 @@ class Model:
         self.metadata: dict[str, str] = self.description["metadata"]
         self._output_index = {port.name: k for k, port in enumerate(self.outputs)}
         self._input_names = tuple(port.name for port in self.inputs)
-        self._lock = allocate_lock()
-        self._contexts = 1
-        self._free = [Context(self._library)]  # those that no call has, taken and given back in one step each
+        self._lock = RLock()  # what handles a signal may close or cancel
+        #: Those that no call has, taken and given back in one step each. An exception between two steps may
+        #: lose one, which is then neither here nor a caller's, and lives no more: see `Library.owners`.
+        self._free = [Context(self._library)]
+        #: Ends what `acquire` began.
+        self.give_back: Callable[[Context], None] = self._free.append
         self.target: str = self._library.target_of(self._free[0].handle)
         self._closed = False
 
@@ -199,7 +202,7 @@ class Model:
                 self.check_shapes(context, memory)
             return results
         finally:
-            self._free.append(context)
+            self.give_back(context)
 
     def check_shapes(self, context: Context, memory: Mapping[int, np.ndarray]) -> None:
         """RunError where results that were written to this memory have another shape than it."""
@@ -226,16 +229,8 @@ class Model:
         with self._lock:
             if self._closed:
                 raise RunError("the model is closed", status=NULL_POINTER)
-            self._contexts += 1
-        try:
+            self._library.free_lost()
             return Context(self._library)
-        except BaseException:
-            with self._lock:
-                self._contexts -= 1
-            raise
-
-    def give_back(self, context: Context) -> None:
-        self._free.append(context)
 
     def profile(self, feeds: Mapping[str, object], runs: int = 1) -> list[Timing]:
         """What each step of a run on these inputs takes, in their order: the least of `runs` runs. Where data
@@ -264,13 +259,8 @@ class Model:
             raise RunError("the model has no states", status=WRONG_KIND)
         from .stateful import Stateful
 
-        context = self.acquire()
-        try:
-            first = {} if initial is None else mapping(initial, "states to arrays")
-            return Stateful(context, self.give_back, natural("capacity", capacity), first)
-        except BaseException:
-            self.give_back(context)
-            raise
+        first = {} if initial is None else mapping(initial, "states to arrays")
+        return Stateful(self, natural("capacity", capacity), first)
 
     def workspace_bytes(self, shapes: Mapping[str, Sequence[int]] | None = None) -> int:
         """Bytes of arena and scratch that a run on inputs of these shapes takes. Optional inputs may be left
@@ -284,23 +274,25 @@ class Model:
     def cancel(self) -> None:
         """Makes the calls under way in other threads stop soon; they raise RunError."""
         with self._lock:
-            for context in () if self._closed else tuple(self._library.handles):
-                self._library.cancel(context)
+            for handle in () if self._closed else self._library.handles:
+                self._library.cancel(handle)
 
     def close(self) -> None:
         """Ends the model's use: contexts and threads are freed now, the library when no result looks
         at its memory any more. Raises RunError while a call is under way, or a `Bound` or `Stateful` is
         open."""
         with self._lock:
-            free = []
-            while self._free:  # one by one: calls begin and end meanwhile
-                with contextlib.suppress(IndexError):
-                    free.append(self._free.pop())
-            if len(free) < self._contexts:
-                self._free.extend(free)
-                raise RunError("the model is running and cannot be closed", status=BUSY)
-            self._closed = True
-            self._contexts = 0
+            free: list[Context] = []
+            try:
+                while self._free:  # one by one: calls begin and end meanwhile
+                    with contextlib.suppress(IndexError):
+                        free.append(self._free.pop())
+                if not self._closed and len(free) < len(self._library.owners()):
+                    raise RunError("the model is running and cannot be closed", status=BUSY)
+                self._closed = True
+            finally:
+                if not self._closed:
+                    self._free.extend(free)
             self._library.end()
 
     def __enter__(self) -> Model:

@@ -5,8 +5,7 @@ A state that grows has memory for as much as it may become; a run writes what is
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import EllipsisType
 from typing import TYPE_CHECKING
 
@@ -14,9 +13,10 @@ import numpy as np
 
 from ..errors import RunError, quote
 from .c_values import NULL_POINTER, WRONG_COUNT, WRONG_SHAPE, Slot, no_mapping, zeros_on_line
+from .held import Held
 
 if TYPE_CHECKING:
-    from .context import Context
+    from .loader import Model
 
 
 class _State:
@@ -32,7 +32,7 @@ class _State:
         return self.memory[places]
 
 
-class Stateful:
+class Stateful(Held):
     """Calls of one model that change its states in place and copy nothing of them. For one caller.
 
     decoder = onnxc.load(library).stateful(capacity=1024)
@@ -40,28 +40,21 @@ class Stateful:
         logits = decoder({"ids": ids, ...})["logits"]
     """
 
-    def __init__(
-        self,
-        context: Context,
-        give_back: Callable[[Context], None],
-        capacity: int,
-        initial: Mapping[str, np.ndarray],
-    ):
-        self._context: Context | None = None  # until all is well: who gave it takes it back otherwise
-        self._give_back = give_back
-        outputs = {slot.port.name: k for k, (_, slot) in enumerate(context.outputs)}
+    def __init__(self, model: Model, capacity: int, initial: Mapping[str, np.ndarray]):
+        slots_in, slots_out = model._library.slots_in, model._library.slots_out
+        outputs = {slot.port.name: k for k, slot in enumerate(slots_out)}
         self._states: dict[int, _State] = {}  # by the number of the input
         self._following: dict[int, _State] = {}  # by the number of the output
-        for k, target in enumerate(context.inputs):
-            name = target.slot.port.state
+        for k, slot in enumerate(slots_in):
+            name = slot.port.state
             if name is not None:
                 new = outputs[name]
-                state = _allocated(target.slot, context.outputs[new][1], capacity, initial)
+                state = _allocated(slot, slots_out[new], capacity, initial)
                 self._states[k] = self._following[new] = state
         for name in initial:
             if name not in self.states:
                 raise RunError(f"{quote(str(name))} is no state of the model", status=WRONG_COUNT)
-        self._context = context
+        super().__init__(model)
 
     @property
     def states(self) -> dict[str, np.ndarray]:
@@ -90,16 +83,6 @@ class Stateful:
             state.shape = context.output_shape(k)
         ports = [slot.port for _, slot in context.outputs]
         return {ports[k].name: result for k, result in enumerate(results) if k not in memory}
-
-    def close(self) -> None:
-        """Ends the calls."""
-        if self._context is not None:
-            self._give_back(self._context)
-            self._context = None
-
-    def __del__(self) -> None:
-        if not sys.is_finalizing():
-            self.close()
 
 
 def _allocated(old: Slot, new: Slot, capacity: int, initial: Mapping[str, np.ndarray]) -> _State:

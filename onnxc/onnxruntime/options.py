@@ -12,6 +12,7 @@ from _thread import RLock
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from weakref import ref
 
 from .enumerations import (
     ExecutionMode,
@@ -245,7 +246,7 @@ class RunOptions(_Options):
     def __init__(self) -> None:
         super().__init__()
         self._terminate = False
-        self._running: list[Context] = []
+        self._running: list[ref[Context]] = []
 
     @property
     def terminate(self) -> bool:
@@ -258,20 +259,22 @@ class RunOptions(_Options):
             raise TypeError(f"terminate is of type bool, not {type(value).__name__}")
         self._terminate = value
         with _ENDING:
-            for context in self._running if value else ():
-                context.cancel()
+            for running in self._running if value else ():
+                if (context := running()) is not None:
+                    context.cancel()
 
     @contextmanager
     def _ends(self, context: Context) -> Iterator[None]:
         """While this lasts, the options end what runs in the context; then nothing that others run there."""
-        self._running.append(context)
+        running = ref(context)  # it is whose call it is
+        self._running.append(running)
         try:
             if self.terminate:
                 raise made(Fail, "Exiting due to terminate flag being set to true.")
             yield
         finally:
             with _ENDING:
-                self._running.remove(context)
+                self._running.remove(running)
 
     def add_run_config_entry(self, key: str, value: str, /) -> None:
         """Keeps a pair of texts. `onnxc.optimize` is `full` or `fast`, as for `onnxc.compile`; others have no
