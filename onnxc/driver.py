@@ -91,6 +91,7 @@ from .passes import (
 )
 from .passes.eliminate_dead import eliminate_dead
 from .passes.narrow_weights import Narrowing
+from .places import absolute
 from .records import dataclass
 from .target import Target, find_targets
 
@@ -239,13 +240,18 @@ class Outputs:
     def refuse_overwriting(self, read: Mapping[str, str], besides: Besides = ()) -> None:
         """Raises CompileError where an output would take the place of what is read or written besides. read:
         what the files are."""
-        taken = {os.path.realpath(path): what for path, what in read.items()}
+        taken = {_place(path): what for path, what in read.items()}
         for name, path in (*vars(self).items(), *besides):
-            other = path and taken.setdefault(os.path.realpath(path), name)
+            other = path and taken.setdefault(_place(path), name)
             if other and other != name:
                 raise CompileError(
                     f"the {name} would be written over the {other}", origin=Origin(os.fspath(path))
                 )
+
+
+def _place(path: str | os.PathLike[str]) -> str:
+    """The path of the file itself, links followed."""
+    return absolute(path, CompileError, os.path.realpath)
 
 
 Progress = Callable[[str], None]

@@ -1,9 +1,26 @@
-"""Where the cache is, in the few steps that opening a library takes; `cache.py` makes and chooses folders."""
+"""Where files are, and the cache, in the few steps that opening a library takes; `cache.py` makes and chooses
+folders."""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
+
+from .errors import OnnxcError, Origin
+
+
+def absolute(
+    path: str | os.PathLike[str], failure: type[OnnxcError], found: Callable[[str], str] = os.path.abspath
+) -> str:
+    """The path from the root on, as `found` has it; the failure where it is from a working folder that was
+    removed, which has no path."""
+    path = os.fsdecode(path)
+    try:
+        return found(path)
+    except FileNotFoundError:
+        reason = "the working folder, from which this path is, was removed"
+        raise failure(reason, origin=Origin(file=path)) from None
 
 
 def usual_place() -> str | None:

@@ -18,9 +18,9 @@ FOLDERS = {package.__name__: Path(package.__file__).parent for package in (onnxc
 
 #: A room imports itself and rooms of rows above its own. Rooms of one row know nothing of each other.
 ROOMS = (
-    ("record", "records", "version", "places"),
+    ("record", "records", "version"),
     ("errors", "ir.dtypes"),
-    ("diagnostics", "options"),
+    ("diagnostics", "options", "places"),
     ("loading.trailer", "codegen.abi", "commands.console"),
     ("cache", "custom"),
     ("facts",),

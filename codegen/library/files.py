@@ -15,13 +15,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...errors import CompileError, Origin
+from ...places import absolute
 
 
 def check_output(path: Path) -> None:
     """Raise CompileError at once if `path` could not be written in the end."""
     origin = Origin(file=os.fspath(path))
     try:
-        parent = path.resolve().parent
+        parent = Path(absolute(path, CompileError, os.path.realpath)).parent
         mode = os.stat(path).st_mode
     except FileNotFoundError:
         mode = stat.S_IFREG

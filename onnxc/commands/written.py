@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from ..codegen.library.files import check_output
 from ..errors import CompileError, Origin
+from ..places import absolute
 
 #: What the files are that arguments name, alone or in lists, some as NAME=FILE.
 READ = {
@@ -28,16 +29,20 @@ def check_written(options: argparse.Namespace, *results: str) -> None:
     """Raises CompileError where a file would be written over another; or nowhere, if it is beside the result,
     or one of these results, which nothing else looks at before they are there."""
     read = ((path, what) for name, what in READ.items() for path in _paths(options, name))
-    taken = {os.path.realpath(file_of(path) or path): what for path, what in read}
+    taken = {_place(file_of(path) or path): what for path, what in read}
     for name, what in (RESULTS | ACCOMPANYING).items():
         for path in _paths(options, name):
-            other = taken.get(place := os.path.realpath(path))
+            other = taken.get(place := _place(path))
             if other is not None:
                 raise CompileError(f"the {what} would be written over the {other}", origin=Origin(path))
             taken[place] = what
     for name in (*ACCOMPANYING, *results):
         if getattr(options, name, None) is not None:
             check_output(getattr(options, name))
+
+
+def _place(path: str) -> str:
+    return absolute(path, CompileError, os.path.realpath)
 
 
 def _paths(options: argparse.Namespace, name: str) -> Iterator[str]:

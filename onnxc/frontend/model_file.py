@@ -19,6 +19,7 @@ import onnx
 from google.protobuf.message import DecodeError, Message
 
 from ..errors import ExternalDataError, LimitError, ModelError, OnnxcError, Origin, quote
+from ..places import absolute
 from ..records import dataclass
 from . import wire
 from .external_data import (
@@ -167,7 +168,7 @@ def open_model(
 
 
 def _external_in(directory: str | os.PathLike | None, refuse_hard_links: bool) -> ExternalFiles:
-    roots = (Path(os.path.realpath(directory)),) if directory else ()
+    roots = (Path(absolute(directory, ModelError, os.path.realpath)),) if directory else ()
     return ExternalFiles(roots, refuse_hard_links)
 
 

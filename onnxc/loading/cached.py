@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ModelError
 from ..options import DEFAULTS, Options
+from ..places import absolute
 from .finding import Found, by_path, is_whole, read, registered, stamp, write
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def text_of(options: Options, fix: object = None) -> str:
 def _find(acceptable: Sequence[Options], source: Any, progress: Any, fix: Any) -> tuple[Options, Found]:
     """The first library of a model that there is, with its options; of the last, which is made, if there is
     none."""
-    path = os.path.abspath(source) if isinstance(source, (str, os.PathLike)) else None
+    path = absolute(source, ModelError) if isinstance(source, (str, os.PathLike)) else None
     texts = [(text_of(options, fix), options) for options in acceptable]
     for text, options in texts:
         if path is not None and (found := by_path(path, text)):

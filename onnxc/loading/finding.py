@@ -16,8 +16,8 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ..errors import LoadError
-from ..places import usual_place
+from ..errors import LoadError, ModelError
+from ..places import absolute, usual_place
 from ..record import Record
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def is_library(path: str | os.PathLike[str]) -> bool:
 
 def by_path(path: str, text: str = "") -> Found | None:
     """The library of the model there, compiled with the options of that text, if it is known by its path."""
-    return read("path", os.path.abspath(path) + text, stamp)
+    return read("path", absolute(path, ModelError) + text, stamp)
 
 
 def registered() -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import LoadError, RunError, quote
+from ..places import absolute
 from .c_values import (
     BUSY,
     NULL_POINTER,
@@ -75,7 +76,7 @@ class Model:
         self._closed = True
         path = os.fsdecode(path)
         threads, weights, target = _asked(threads, weights, target)
-        self._opened_with = (os.path.abspath(path), threads, weights, target)
+        self._opened_with = (absolute(path, LoadError), threads, weights, target)
         self._library = Library(path, threads, weights, target, known)
         self.description: dict[str, Any] = self._library.description
         self.name: str = self.description["name"]
