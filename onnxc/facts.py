@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import platform
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -95,10 +96,11 @@ def kept_path(kind: str, target: str) -> Path | None:
 
 def _processor() -> str:
     """A name for this kind of processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").partition("\n\n")[0].splitlines()
-    except OSError:
-        lines = []
-    kinds = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part")
-    told = [line for line in lines if line.startswith(kinds)] or [platform.processor()]
+    kinds = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part", "cpu:type:")
+    told: list[str] = []
+    for source in ("/proc/cpuinfo", "/sys/devices/system/cpu/modalias"):  # the other where there is no /proc
+        with suppress(OSError):
+            lines = Path(source).read_text(errors="replace").partition("\n\n")[0].splitlines()
+            told = told or [line for line in lines if line.startswith(kinds)]
+    told = told or [platform.processor()]
     return hashlib.sha256("\n".join((*told, str(sorted(cache_sizes().items())))).encode()).hexdigest()[:16]

@@ -537,7 +537,20 @@ def _machine() -> dict[str, str]:
 
 
 def _machine_features() -> frozenset[str]:
-    return frozenset((_machine().get("flags") or _machine().get("Features", "")).split())
+    told = _machine().get("flags") or _machine().get("Features", "")
+    return frozenset(told.split()) or _asked_features()
+
+
+@cache
+def _asked_features() -> frozenset[str]:
+    """What LLVM finds that the processor has, in the same spelling: where there is no /proc."""
+    import llvmlite.binding as llvm
+
+    try:
+        found = llvm.get_host_cpu_features()
+    except RuntimeError:  # it knows no way
+        return frozenset()
+    return frozenset(_CPUINFO.get(name, name) for name, is_here in found.items() if is_here)
 
 
 def _is_here(feature: str) -> bool:
@@ -572,6 +585,9 @@ def _native() -> Target:
     """This machine: its level with all extensions that it has, so that machines with the same ones are the
     same target, whatever they are called."""
     level = next((t for t in LEVELS.values() if runs_here(t)), None)
+    if level is None and not _machine_features():
+        reason = "/proc/cpuinfo does not tell what this machine's processor has"
+        raise CompileError(reason, "name what to compile for with --target (target=)")
     if level is None:
         raise CompileError(f"this machine's processor ({platform.machine()}) is none of {', '.join(LEVELS)}")
     extensions = tuple(filter(_is_here, _EXTENSIONS[level.name]))

@@ -79,6 +79,15 @@ def test_a_machine_that_no_code_is_generated_for(monkeypatch):
         find_target()
 
 
+def test_llvm_is_asked_where_no_file_tells_of_the_processor(monkeypatch):
+    expected = find_target().features
+    monkeypatch.setattr(targets, "_machine", dict)
+    assert find_target().features == expected
+    monkeypatch.setattr(targets, "_asked_features", frozenset)
+    with pytest.raises(CompileError, match=r"^/proc/cpuinfo does not tell .*; name .* with --target"):
+        find_target()
+
+
 def test_names_of_extensions_in_any_order():
     assert find_target("x86-64-v4+avx512bf16+avx512vnni").features == TARGETS["cooperlake"].features
     assert find_target("cascadelake+avx512bf16").features == TARGETS["cooperlake"].features

@@ -236,13 +236,13 @@ def surroundings() -> str:
 
 def _machine() -> str:
     """The processor's name and features, and when it was calibrated."""
-    try:
-        lines = _read("/proc/cpuinfo").partition(b"\n\n")[0].split(b"\n")
-    except OSError:
-        lines = []
-    kinds = (b"model name", b"flags", b"CPU part", b"Features")
-    told = [line for line in lines if line.startswith(kinds)]
-    facts: list[object] = []
+    kinds = (b"model name", b"flags", b"CPU part", b"Features", b"cpu:type:")
+    told: list[bytes] = []
+    for source in ("/proc/cpuinfo", "/sys/devices/system/cpu/modalias"):  # the other where there is no /proc
+        with suppress(OSError):
+            lines = _read(source).partition(b"\n\n")[0].split(b"\n")
+            told = told or [line for line in lines if line.startswith(kinds)]
+    facts: list[object] = [] if told else [os.uname().nodename]  # this machine alone
     for folder in places():
         with suppress(OSError):
             facts.append(os.stat(f"{folder}/calibrated").st_mtime_ns)  # of facts.py, slow to import

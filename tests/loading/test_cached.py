@@ -286,3 +286,17 @@ def test_options_that_are_equal_have_one_text():
 def test_an_input_that_a_session_fixes_is_fed_no_more(path):
     session = onnxc.InferenceSession(path, values={"x": [-3, 4]})
     assert session.get_inputs() == [] and session.run(None, {})[0].tolist() == [0, 4]
+
+
+def test_machines_are_told_apart_without_proc(monkeypatch):
+    def machine(modalias):
+        def told(path):
+            if path == "/proc/cpuinfo":
+                raise FileNotFoundError
+            return modalias
+
+        monkeypatch.setattr(finding, "_read", told)
+        return finding._machine()
+
+    one, another = (machine(b"cpu:type:x86:feature:,%d\n" % number) for number in (1, 2))
+    assert one != another and os.uname().nodename in machine(b"nothing")
