@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from ...errors import CompileError
+from ...errors import CompileError, quote
 from ...records import dataclass
 from ...target import Target
 
@@ -35,11 +35,12 @@ REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # that a process end
 def find_compiler(target: Target | None = None) -> tuple[str, ...]:
     """The C compiler that makes code for the target's kind of machine (None: this one) as the beginning of an
     argument list: $CC; cc, gcc, clang or `zig cc`; for others MACHINE-linux-gnu-gcc, `zig cc` or clang."""
-    chosen = shlex.split(os.environ.get("CC", ""))
+    chosen = _words("CC")
     if chosen:
         if shutil.which(chosen[0]) is None:
-            raise CompileError(f"the C compiler '{chosen[0]}' named by CC is not there")
-        return tuple(chosen)
+            raise CompileError(f"the C compiler {quote(chosen[0])} named by CC is not there")
+        late = any(word.startswith("-flto") for word in chosen)  # which leaves no code in objects
+        return (*chosen, "-fno-lto") if late else tuple(chosen)
     cross = None if target is None or _is_ours(target) else f"{_machine(target)}-linux-gnu-gcc"
     before, after = ((cross,), ("clang",)) if cross else (("cc", "gcc", "clang"), ())
     for name in before:
@@ -60,6 +61,15 @@ def find_compiler(target: Target | None = None) -> tuple[str, ...]:
     )
 
 
+def _words(variable: str) -> list[str]:
+    """The command that a variable of the environment holds, as a shell reads it."""
+    text = os.environ.get(variable, "")
+    try:
+        return shlex.split(text)
+    except ValueError as error:  # a quotation that does not end
+        raise CompileError(f"{variable}={quote(text)} is no command: {str(error).lower()}") from None
+
+
 def _machine(target: Target) -> str:
     """The kind of machine, as compilers call it."""
     return target.triple.partition("-")[0]
@@ -77,7 +87,7 @@ def find_archiver(compiler: Sequence[str]) -> tuple[str, ...]:
         return (*compiler[: compiler.index("cc")], "ar")
     kin = os.path.basename(compiler[0])
     own = [f"{kin.removesuffix('-gcc')}-ar"] * kin.endswith("-linux-gnu-gcc")
-    for name in (*shlex.split(os.environ.get("AR", ""))[:1], *own, "ar", "llvm-ar"):
+    for name in (*_words("AR")[:1], *own, "ar", "llvm-ar"):
         if path := shutil.which(name):
             return (path,)
     raise CompileError("no archiver was found", remedy="install binutils or llvm, or set AR")

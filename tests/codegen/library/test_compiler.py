@@ -53,6 +53,26 @@ def test_cc_may_have_arguments_of_its_own(monkeypatch):
     assert compiler.find_compiler() == ("env", "-u", "NOTHING", "cc")
 
 
+def test_a_variable_whose_quotation_does_not_end_is_named(monkeypatch):
+    monkeypatch.setenv("CC", "gcc '")
+    with pytest.raises(CompileError, match=r"^CC='gcc '' is no command: no closing quotation$"):
+        compiler.find_compiler()
+    monkeypatch.setenv("AR", 'ar "')
+    with pytest.raises(CompileError, match=r"^AR='ar .' is no command: no closing quotation$"):
+        compiler.find_archiver(["gcc"])
+
+
+@pytest.mark.parametrize("kind", ["o", "a", "so"])
+def test_a_compiler_that_is_asked_for_code_at_link_time_makes_it_at_once(monkeypatch, parts, tmp_path, kind):
+    path = tmp_path / f"model.{kind}"
+    monkeypatch.setenv("CC", "cc -flto")
+    parts.link(path)
+    if kind == "so":
+        assert load(path, threads=1).name == "affine"
+    else:
+        assert b"affine_model\0" in path.read_bytes() and b"lto" not in path.read_bytes()
+
+
 def test_the_first_of_the_usual_names_is_taken(monkeypatch, tmp_path):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
