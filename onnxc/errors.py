@@ -25,7 +25,13 @@ def shorten(text: str, limit: int = NAME_LIMIT) -> str:
 def _printable(text: str) -> str:
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    return "".join(c if c.isprintable() else f"\\x{_code(c):02x}" for c in text)
+
+
+def _code(character: str) -> int:
+    """The character's number; of a byte that is no UTF-8, which Python has as a lone surrogate, the byte."""
+    number = ord(character)
+    return number - 0xDC00 if 0xDC80 <= number <= 0xDCFF else number
 
 
 def quote(name: str | bytes) -> str:

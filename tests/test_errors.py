@@ -1,6 +1,7 @@
 """Messages: one short printable line with its place, however hostile the names."""
 
 import json
+import os
 import pickle
 
 import pytest
@@ -56,6 +57,8 @@ def test_hostile_names_give_short_printable_lines(name):
 def test_names_are_cut_in_the_middle():
     assert shorten("a" * 50 + "b" * 50, 11) == "aaaaa…bbbbb"
     assert quote(b"a\xff\n") == "'a\\xff\\x0a'"
+    assert quote(os.fsdecode(b"a\xff\x80\n")) == "'a\\xff\\x80\\x0a'"  # a path, as Python has it
+    assert quote("\ud800") == "'\\xd800'"
 
 
 @pytest.mark.parametrize(

@@ -268,8 +268,7 @@ def onnxruntime_session(model: str | os.PathLike | Any, threads: int = 0, optimi
     if not optimise:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     has_dots = find_target().dot("uint8", "int8", "int32") is not None
-    source = model if has_dots else _exact_source(model, options)
-    source = os.fspath(source) if isinstance(source, (str, os.PathLike)) else source.SerializeToString()
+    source = for_session(model if has_dots else _exact_source(model, options))
     cpu = ["CPUExecutionProvider"]
     try:
         return onnxruntime.InferenceSession(source, options, providers=cpu)
@@ -279,6 +278,25 @@ def onnxruntime_session(model: str | os.PathLike | Any, threads: int = 0, optimi
         # What makes products exact fails where weights are multiplied twice; node by node they are, too.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         return onnxruntime.InferenceSession(source, options, providers=cpu)
+
+
+def for_session(model: str | os.PathLike | Any) -> str | bytes:
+    """What ONNX Runtime opens for a path or a ModelProto: the path, or the model itself, with all that is in
+    other files where its path is no UTF-8."""
+    if isinstance(model, (str, os.PathLike)):
+        from ..frontend.model_file import open_model
+        from ..frontend.tensors import whole
+
+        path = os.fsdecode(model)
+        if _is_text(path):
+            return path
+        model = whole(open_model(path))
+    return model.SerializeToString()
+
+
+def _is_text(path: str) -> bool:
+    """Whether a path is UTF-8."""
+    return not any("\udc80" <= character <= "\udcff" for character in path)
 
 
 def _exact_source(model: str | os.PathLike | Any, options: Any) -> Any:
@@ -295,9 +313,9 @@ def _exact_source(model: str | os.PathLike | Any, options: Any) -> Any:
     changed = with_unsigned_weights(read)
     if changed is read:
         return model
-    if len(opened.external.roots) > 1:  # links lead out of the folder, where it follows none from
-        return with_unsigned_weights(whole(opened))
     folder = os.path.dirname(os.path.abspath(model))
+    if len(opened.external.roots) > 1 or not _is_text(folder):  # it follows no links out of the folder
+        return with_unsigned_weights(whole(opened))
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     return changed
 

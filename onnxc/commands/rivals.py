@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..errors import CompileError, one_line
-from .comparison import for_onnxruntime
+from .comparison import for_onnxruntime, for_session
 from .measure import Engine
 
 RIVALS = ("onnxruntime", "openvino", "ncnn", "mnn")
@@ -93,13 +93,13 @@ def _onnxruntime(model: str, feeds: Mapping[str, Any], threads: int, static: boo
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.log_severity_level = 4
-    cpu = ["CPUExecutionProvider"]
+    cpu, source = ["CPUExecutionProvider"], for_session(model)
     if static:
-        for entry in onnxruntime.InferenceSession(model, options, providers=cpu).get_inputs():
+        for entry in onnxruntime.InferenceSession(source, options, providers=cpu).get_inputs():
             for symbol, size in zip(entry.shape, getattr(feeds.get(entry.name), "shape", ())):
                 if isinstance(symbol, str):
                     options.add_free_dimension_override_by_name(symbol, size)
-    session = onnxruntime.InferenceSession(model, options, providers=cpu)
+    session = onnxruntime.InferenceSession(source, options, providers=cpu)
     given = {
         entry.name: for_onnxruntime(feeds[entry.name], entry.type)
         for entry in session.get_inputs()

@@ -8,9 +8,11 @@ the names of these files.
 from __future__ import annotations
 
 import argparse
+import codecs
 import contextlib
 import io
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -22,17 +24,27 @@ from ..errors import CompileError
 
 STREAM = Path("-")
 READ = ("model", "file")  # the arguments that may be standard input
+CODES = "onnxc.codes"  # what streams do with characters that their encoding lacks
 
 
 def take_anything() -> None:
     """Anything can be printed from now on: to nowhere where a stream is closed, and what an encoding lacks as
-    its code."""
+    its code, as messages have it."""
+    codecs.register_error(CODES, _codes)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors=CODES)
+
+
+def _codes(error: UnicodeError) -> tuple[str | bytes, int]:
+    """What is written in the place of characters that an encoding lacks."""
+    written, end = codecs.backslashreplace_errors(error)
+    if isinstance(error, UnicodeEncodeError):  # \\xff of a byte that is no UTF-8, not \\udcff
+        written = re.sub(r"\\udc([89a-f][0-9a-f])", r"\\x\1", str(written))
+    return written, end
 
 
 def drop_output() -> None:

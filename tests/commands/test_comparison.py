@@ -1,13 +1,17 @@
 """Differences of outputs: absolute, relative, in ulps, and when they count."""
 
+import os
+
 import ml_dtypes
 import numpy as np
 import pytest
 from support.bad_models import download_cache, external
 from support.few_nodes import with_sparse_default
 
+from onnxc.commands import comparison, rivals
 from onnxc.commands.comparison import compare, ports_of, reference, ulp_distance
 from onnxc.errors import CompileError, ExternalDataError
+from onnxc.target import find_target
 
 NAN, INF = np.nan, np.inf
 
@@ -143,6 +147,19 @@ def test_what_is_wrong_with_a_models_files_is_not_told_of_the_reference(tmp_path
 def test_others_read_external_data_as_the_compiler_does(written, other, tmp_path):
     (found,) = reference(written(tmp_path), other)({"x": floats(1, 2)})
     assert np.array_equal(found, floats(1, 2))
+
+
+@pytest.mark.parametrize("other", ["onnxruntime", "reference"])
+@pytest.mark.parametrize("exact", [True, False])
+def test_others_read_models_whose_paths_are_not_utf8(other, exact, tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison, "find_target", lambda: find_target(*["x86-64-v4"] * exact))
+    folder = tmp_path / os.fsdecode(b"\xff")
+    folder.mkdir()
+    path = external(data=bytes(8))(folder)
+    (found,) = reference(path, other)({"x": floats(1, 2)})
+    assert np.array_equal(found, floats(1, 2))
+    inputs = {"x": floats(3, 4)}
+    assert np.array_equal(rivals._onnxruntime(os.fspath(path), inputs, 1, True)()[0], floats(3, 4))
 
 
 def test_both_others_give_the_same(tmp_path):

@@ -1,6 +1,9 @@
 """`-` for a file: models from standard input, libraries and outputs to standard output."""
 
 import io
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -75,3 +78,11 @@ def test_a_terminal_is_not_waited_for(piped, monkeypatch):
     monkeypatch.setattr(io, "TextIOWrapper", Terminal)
     status, _, told = piped(b"", "check", "-")
     assert status == 3 and "standard input is a terminal" in told
+
+
+def test_bytes_of_paths_that_are_not_utf8_are_printed_as_messages_have_them(tmp_path):
+    path = tmp_path / os.fsdecode(b"\xff.onnx")
+    shutil.copy(DIGITS, path)
+    command = [sys.executable, "-m", "onnxc", "cache", "warm", path]
+    printed = subprocess.run(command, capture_output=True, check=True).stdout
+    assert printed.startswith(b"%b/\\xff.onnx: " % os.fsencode(tmp_path))
