@@ -141,11 +141,11 @@ def _open_sizes(d: LibraryDescription) -> dict[object, str]:
     return sizes
 
 
-def _row(port: Port, name: str, dims: str = "NULL", bytes_: str = "0", capacity: str = "0") -> str:
+def _row(port: Port, name: str, dims: str = "ONNXC_NULL", bytes_: str = "0", capacity: str = "0") -> str:
     """The onnxc_value of a port as a C initializer."""
     return (
         f"{{sizeof(onnxc_value), ONNXC_TENSOR, {dtypes.NUMBERS[port.dtype or '']}, {len(port.shape or ())}, "
-        f"{dims}, {name}, {bytes_}, {capacity}, NULL}}"
+        f"{dims}, {name}, {bytes_}, {capacity}, ONNXC_NULL}}"
     )
 
 
@@ -164,7 +164,7 @@ def _output_value(port: Port, k: int, name: str, room: str, shape: str) -> tuple
     """(copy of its shape, row) of output number k, whose size only the run knows."""
     rank = len(port.shape or ())
     copy = (
-        f"    for (int _k = 0; _status == ONNXC_OK && {shape} != NULL && _k < {rank}; _k++)\n"
+        f"    for (int _k = 0; _status == ONNXC_OK && {shape} != ONNXC_NULL && _k < {rank}; _k++)\n"
         f"        {shape}[_k] = _outputs[{k}].dims[_k];\n"
     )
     return copy, _row(port, name, capacity=f"{room} * {_element_size(port)}")
@@ -200,11 +200,11 @@ def _wrapper(d: LibraryDescription, names: list[str]) -> str:
         outputs.append(row)
     for what, rows in (("inputs", inputs), ("outputs", outputs)):
         joined = ",\n        ".join(rows)
-        array = f"_{what}[] = {{\n        {joined}}}" if rows else f"*_{what} = NULL"
+        array = f"_{what}[] = {{\n        {joined}}}" if rows else f"*_{what} = ONNXC_NULL"
         declarations += f"    onnxc_value {array};\n"
     signature = ",\n        ".join(parameters)
     return (
-        f"{_INPUT_MACRO}{_WRAPPER_COMMENT}{_OPEN_OUTPUTS if further else ''} Returns a status. */\n"
+        f"{_MACROS}{_WRAPPER_COMMENT}{_OPEN_OUTPUTS if further else ''} Returns a status. */\n"
         f"static inline int {d.prefix}_run(\n        {signature}) {{\n{declarations}"
         f"    int _status = {d.prefix}_model()->run("
         f"context, _inputs, {len(inputs)}, _outputs, {len(outputs)});\n{copies}"
@@ -213,13 +213,21 @@ def _wrapper(d: LibraryDescription, names: list[str]) -> str:
     )
 
 
-#: What is read as what may be written to, since `onnxc_value` has one pointer for both, without a warning.
-_INPUT_MACRO = """\
+#: Without a warning: what is read as what may be written to, since `onnxc_value` has one pointer for both;
+#: and no pointer, for which old C++ has the word of C, which new C++ does not want.
+_MACROS = """\
 #ifndef ONNXC_INPUT
 #ifdef __cplusplus
 #define ONNXC_INPUT(type, pointer) const_cast<type *>(pointer)
 #else
 #define ONNXC_INPUT(type, pointer) ((type *)(uintptr_t)(pointer))
+#endif
+#endif
+#ifndef ONNXC_NULL
+#if defined(__cplusplus) && __cplusplus >= 201103L
+#define ONNXC_NULL nullptr
+#else
+#define ONNXC_NULL NULL
 #endif
 #endif
 

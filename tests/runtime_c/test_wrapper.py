@@ -42,8 +42,9 @@ def program(affine_path, tmp_path_factory):
     for name, text in MODELS.items():
         model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {text}')
         paths.append(onnxc.compile(model, folder / f"{name}.so", header=folder / f"{name}.h"))
-    casts = ["-Wcast-qual", "-Wold-style-cast", "-Wuseless-cast", "-Wno-unknown-warning-option"]
-    command = ["c++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic", *casts]
+    more = ["-Wcast-qual", "-Wold-style-cast", "-Wuseless-cast", "-Wno-unknown-warning-option"]
+    more += ["-Wzero-as-null-pointer-constant"]
+    command = ["c++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic", *more]
     command += [f"-I{onnxc.get_include()}", f"-I{folder}", HERE / "wrapper.cpp", *paths]
     command += [f"-Wl,-rpath,{path.parent}" for path in (affine_path, folder / "lower.so")]
     done = subprocess.run([*command, "-o", folder / "wrapper"], capture_output=True, text=True, timeout=300)

@@ -29,7 +29,8 @@ INCLUDES = {
     "cpp": ["cerrno", "ciso646", "cmath", "complex", "cstdio"],
 }
 WARNINGS = ["-Wall", "-Wextra", "-pedantic", "-Wcast-qual", "-Wconversion", "-Wsign-conversion", "-Werror"]
-CASTS_IN_CPP = ["-Wold-style-cast", "-Wuseless-cast", "-Wno-unknown-warning-option"]  # clang has no second
+WARNINGS_IN_CPP = ["-Wold-style-cast", "-Wzero-as-null-pointer-constant"]
+WARNINGS_IN_CPP += ["-Wuseless-cast", "-Wno-unknown-warning-option"]  # which clang does not have
 MISSING = {"c99": ("stdnoreturn.h", "threads.h"), "c++20": ("ciso646",)}
 
 
@@ -72,17 +73,17 @@ def dynamic() -> LibraryDescription:
 
 def compiles(source: Path, standard: str) -> None:
     plus = source.suffix == ".cpp"
-    compiler = [shutil.which("g++" if plus else "gcc")]
-    if compiler == [None]:
-        compiler = [*find_compiler(), "-x", "c++" if plus else "c"]
-    flags = [*WARNINGS, *(CASTS_IN_CPP if plus else [])]
-    done = subprocess.run(
-        [*compiler, f"-std={standard}", *flags, "-c", source, "-o", source.with_suffix(".o")],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
+    names = ("g++", "clang++") if plus else ("gcc",)  # clang alone warns of NULL
+    compilers = [[path] for path in map(shutil.which, names) if path is not None]
+    flags = [*WARNINGS, *(WARNINGS_IN_CPP if plus else [])]
+    for compiler in compilers or [[*find_compiler(), "-x", "c++" if plus else "c"]]:
+        done = subprocess.run(
+            [*compiler, f"-std={standard}", *flags, "-c", source, "-o", source.with_suffix(".o")],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
 
 
 def open_sizes() -> LibraryDescription:
