@@ -97,8 +97,7 @@ static int32_t onnxc_enter(onnxc_context *context) {
     if (context == NULL) return onnxc_report(NULL, ONNXC_NULL_POINTER, "context is null");
     if (atomic_exchange_explicit(&context->running, 1, memory_order_acquire))
         return onnxc_report(NULL, ONNXC_BUSY, "the context is in use by another thread");
-    context->outer_allocator = onnxc_thread_allocator;
-    onnxc_thread_allocator = context->allocator;
+    context->outer_allocator = onnxc_allocate_from(context->allocator);
     return ONNXC_OK;
 }
 
@@ -107,7 +106,7 @@ static void onnxc_leave(onnxc_context *context) {
         onnxc_drop(context->borrowed[i]);
         context->borrowed[i] = NULL;
     }
-    onnxc_thread_allocator = context->outer_allocator;
+    onnxc_allocate_from(context->outer_allocator);
     atomic_store_explicit(&context->running, 0, memory_order_release);
 }
 
@@ -321,10 +320,9 @@ ONNXC_HIDDEN int32_t ONNXC_SYMBOL(create)(const onnxc_library *library, const on
     int32_t status = onnxc_read_options(given, &options);
     if (status == ONNXC_OK) status = onnxc_choose_target(library, options.target, &lowered);
     if (status != ONNXC_OK) return status;
-    onnxc_allocator *outer = onnxc_thread_allocator;
-    onnxc_thread_allocator = options.allocator;
+    onnxc_allocator *outer = onnxc_allocate_from(options.allocator);
     status = onnxc_create(library, lowered, &options, result);
-    onnxc_thread_allocator = outer;
+    onnxc_allocate_from(outer);
     return status;
 }
 

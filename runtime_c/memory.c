@@ -10,7 +10,24 @@
 #define ONNXC_FREE(pointer) free(pointer)
 #endif
 
-static _Thread_local onnxc_allocator *onnxc_thread_allocator;
+static _Thread_local onnxc_allocator *onnxc_entered_allocator;
+
+/* Whether there was a context with an allocator of its own. Until then no thread touches its variable: in a library
+ * that was opened at run time the first touch takes memory, and the C library ends the process where it has none. */
+static atomic_int onnxc_allocators_given;
+
+static onnxc_allocator *onnxc_thread_allocator(void) {
+    bool given = atomic_load_explicit(&onnxc_allocators_given, memory_order_relaxed);
+    return given ? onnxc_entered_allocator : NULL;
+}
+
+/* Has the thread's memory come from an allocator, or null; from where it came before. */
+static onnxc_allocator *onnxc_allocate_from(onnxc_allocator *allocator) {
+    onnxc_allocator *outer = onnxc_thread_allocator();
+    if (allocator != NULL) atomic_store_explicit(&onnxc_allocators_given, 1, memory_order_relaxed);
+    if (allocator != outer) onnxc_entered_allocator = allocator;
+    return outer;
+}
 
 /* memcpy of what may be long, in pieces where the target begins 1 to 31 bytes behind the source, but for a multiple
  * of 4096: the instruction by which C libraries copy 2 KiB and more is twenty times slower there on some
@@ -76,7 +93,7 @@ static void *onnxc_system_memory(size_t bytes) {
 /* `bytes` of 64-byte aligned memory, null when there is none. */
 static void *onnxc_allocate(int64_t bytes) {
     if (bytes < 0 || (uint64_t)bytes > (uint64_t)PTRDIFF_MAX - 2 * ONNXC_ALIGNMENT) return NULL;
-    onnxc_allocator *allocator = onnxc_thread_allocator;
+    onnxc_allocator *allocator = onnxc_thread_allocator();
     size_t total = (size_t)bytes + ONNXC_ALIGNMENT + sizeof(onnxc_block);
     char *start = allocator != NULL ? allocator->allocate(allocator, total) : onnxc_system_memory(total);
     if (start == NULL) return NULL;
@@ -114,7 +131,7 @@ static void onnxc_context_ends(void) {
 /* As onnxc_allocate, for a tensor: where it is large a spare, or more than is needed now, for the tensors of a
  * decoder grow with each run. */
 static void *onnxc_allocate_tensor(int64_t bytes) {
-    if (bytes < ONNXC_LEAST_SPARE || bytes > ONNXC_SPARE_BYTES || onnxc_thread_allocator != NULL)
+    if (bytes < ONNXC_LEAST_SPARE || bytes > ONNXC_SPARE_BYTES || onnxc_thread_allocator() != NULL)
         return onnxc_allocate(bytes);
     void *found = NULL;
     if (onnxc_try_lock(ONNXC_SPARES_LOCK)) {
