@@ -72,20 +72,29 @@ static void onnxc_add_tap(onnxc_taps *x, int64_t cell, int64_t pixel, double wei
 }
 
 /* The taps of so many samples a cell at `places`; memory is there for two taps a sample. greatest: each sample counts
- * by itself, with both neighbours, and as 0 where it is outside. */
+ * by itself, with both neighbours; where some are outside, a tap without weight comes first, which is 0 whatever its
+ * pixel is. */
 static void onnxc_collect_taps(onnxc_taps *x, const onnxc_between_two *places, int64_t samples, int64_t length,
                                bool greatest) {
     x->first = length, x->end = x->begin[0] = 0;
-    for (int64_t cell = 0; cell < x->cells; cell++) {
+    for (int64_t cell = 0; cell < x->cells; cell++, places += samples) {
         x->begin[cell + 1] = x->begin[cell];
-        for (int64_t s = cell * samples; s < (cell + 1) * samples; s++) {
+        for (int64_t s = 0; greatest && s < samples; s++)
+            if (!places[s].inside) {
+                onnxc_add_tap(x, cell, places[s].low, 0, false);
+                break;
+            }
+        for (int64_t s = 0; s < samples; s++) {
             double part = places[s].part;
-            if (greatest || places[s].inside)
-                onnxc_add_tap(x, cell, places[s].low, places[s].inside ? 1 - part : 0, !greatest);
-            if (greatest || (places[s].inside && part > 0)) onnxc_add_tap(x, cell, places[s].high, part, !greatest);
+            if (!places[s].inside) continue;
+            onnxc_add_tap(x, cell, places[s].low, 1 - part, !greatest);
+            if (greatest || part > 0) onnxc_add_tap(x, cell, places[s].high, part, !greatest);
         }
     }
 }
+
+/* Whether the first of taps is that of samples outside. */
+static bool onnxc_has_outside(const onnxc_tap *taps, int64_t count) { return count > 0 && taps[0].weight == 0; }
 
 enum { ONNXC_COLUMNS = 16 }; /* that are combined at a time */
 

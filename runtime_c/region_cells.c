@@ -10,8 +10,9 @@ static inline ONNXC_NUMBER ONNXC_TYPED(onnxc_combined)(ONNXC_NUMBER a, ONNXC_NUM
 ONNXC_HERE void ONNXC_TYPED(onnxc_combine_rows)(const ONNXC_NUMBER *plane, int64_t pitch, const onnxc_tap *taps,
                                                 int64_t rows, int64_t count, ONNXC_NUMBER *to, bool greatest) {
     ONNXC_NUMBER found[ONNXC_COLUMNS];
-    for (int64_t k = 0; k < count; k++) found[k] = greatest ? -(ONNXC_NUMBER)INFINITY : 0;
-    for (int64_t t = 0; t < rows; t++) {
+    bool outside = greatest && onnxc_has_outside(taps, rows);
+    for (int64_t k = 0; k < count; k++) found[k] = greatest && !outside ? -(ONNXC_NUMBER)INFINITY : 0;
+    for (int64_t t = outside; t < rows; t++) {
         const ONNXC_NUMBER *from = plane + taps[t].pixel * pitch;
         ONNXC_NUMBER weight = (ONNXC_NUMBER)taps[t].weight;
         for (int64_t k = 0; k < count; k++)
@@ -40,8 +41,9 @@ ONNXC_HERE void ONNXC_TYPED(onnxc_combine_cells)(const ONNXC_NUMBER *plane, int6
         }
         for (int64_t cell = 0; cell < across->cells; cell++) {
             int64_t first = across->begin[cell], end = rows > 0 ? across->begin[cell + 1] : first;
-            ONNXC_NUMBER found = greatest && first < end ? -(ONNXC_NUMBER)INFINITY : 0;
-            for (int64_t t = first; t < end; t++) {
+            bool outside = greatest && onnxc_has_outside(across->taps + first, end - first);
+            ONNXC_NUMBER found = greatest && first < end && !outside ? -(ONNXC_NUMBER)INFINITY : 0;
+            for (int64_t t = first + outside; t < end; t++) {
                 ONNXC_NUMBER weight = (ONNXC_NUMBER)across->taps[t].weight;
                 found = ONNXC_TYPED(onnxc_combined)(found, weight * lines[across->taps[t].pixel], greatest);
             }

@@ -231,7 +231,8 @@ def roi_align(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[n
         (rows, ys), (columns, xs) = axes
         if rows * columns * x[image].size:
             pairs = [(a, b, np.outer(p, q)) for a, p in ys for b, q in xs]
-            parts = np.stack([x[image][:, a][:, :, b] * weights for a, b, weights in pairs])
+            with np.errstate(invalid="ignore"):
+                parts = np.stack([np.where(w == 0, 0, x[image][:, a][:, :, b] * w) for a, b, w in pairs])
             samples = parts.max(0) if greatest else parts.sum(0)
             cells = samples.reshape(-1, height, rows, width, columns)
             out[...] = cells.max((2, 4)) if greatest else cells.mean((2, 4))

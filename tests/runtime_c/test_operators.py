@@ -430,6 +430,16 @@ def test_roi_align_agrees_with_onnx(run, dtype, mode, half):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("greatest", [0, 1])
+def test_samples_outside_an_image_are_zero_beside_infinite_pixels(run, greatest):
+    x = np.full((1, 1, 4, 4), -1, np.float32)
+    x[0, 0, 0, 0], x[0, 0, 3, 3] = np.inf, np.nan
+    rois = np.float32([[-9, -9, -6, -6], [9, 9, 12, 12], [1.25, 1.25, 2.25, 7.25]])
+    images, scale = np.zeros(3, np.int64), np.float32(1)
+    (got,) = run("roi_align", x, rois, images, scale, attributes=(1, 1, 2, greatest, 0))
+    np.testing.assert_allclose(got.ravel(), [0, 0, 0 if greatest else -0.5], atol=1e-6)
+
+
 def test_regions_of_images_that_are_not_there_are_refused(run):
     x, rois = np.zeros((2, 1, 4, 4), np.float32), np.zeros((1, 4), np.float32)
     for image in (-1, 2):
