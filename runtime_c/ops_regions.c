@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_regions.c - RoiAlign and MaxRoiPool, which read regions of images, determinants and inverses.
- *
- * Images are float32 or float64; matrices of any of the four common float types are computed with as double. */
+/* ops_regions.c - RoiAlign and MaxRoiPool, which read regions of images of float32 or float64. */
 
 typedef struct onnxc_images {
     const char *data;
@@ -244,95 +242,6 @@ ONNXC_OPERATOR(max_roi_pool)(onnxc_context *context, const onnxc_value *in, int3
         onnxc_collect_pixels(&beside, corner[0], wide, x.width);
         char *to = y + x.size * r * x.channels * height * width;
         onnxc_combine_planes(&x, (int64_t)image, &rising, &beside, lines, 1, to, true);
-    }
-    return ONNXC_OK;
-}
-
-/* The determinant of an n x n matrix, which is destroyed: elimination with the largest pivot. */
-static double onnxc_determinant(double *a, int64_t n) {
-    double result = 1;
-    for (int64_t k = 0; k < n; k++) {
-        int64_t pivot = k;
-        for (int64_t i = k + 1; i < n; i++)
-            if (fabs(a[i * n + k]) > fabs(a[pivot * n + k])) pivot = i;
-        if (a[pivot * n + k] == 0) return 0;
-        if (pivot != k) result = -result;
-        for (int64_t j = k; j < n && pivot != k; j++) {
-            double moved = a[k * n + j];
-            a[k * n + j] = a[pivot * n + j];
-            a[pivot * n + j] = moved;
-        }
-        result *= a[k * n + k];
-        for (int64_t i = k + 1; i < n; i++) {
-            double factor = a[i * n + k] / a[k * n + k];
-            for (int64_t j = k + 1; j < n; j++) a[i * n + j] -= factor * a[k * n + j];
-        }
-    }
-    return result;
-}
-
-/* determinant: matrices [..., n, n] -> [...]. No attributes. */
-ONNXC_OPERATOR(determinant)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                            onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
-    int32_t outer = in->rank - 2, dtype = in->dtype;
-    int64_t n = in->dims[outer], size = onnxc_dtype_bytes(dtype);
-    int64_t count = onnxc_elements(outer, in->dims);
-    if (in->dims[outer + 1] != n) return onnxc_raise(context, ONNXC_DIMS_MISMATCH, in->dims[outer + 1]);
-    char *results = onnxc_call_output(context, out, attributes[0], dtype, outer, in->dims);
-    double *a = onnxc_call_scratch(context, n * n, sizeof *a);
-    if (results == NULL || a == NULL) return context->status;
-    for (int64_t m = 0; m < count; m++) {
-        for (int64_t i = 0; i < n * n; i++)
-            a[i] = onnxc_to_double(dtype, (const char *)in->data + size * (n * n * m + i));
-        onnxc_from_double(dtype, onnxc_determinant(a, n), results + size * m);
-    }
-    return ONNXC_OK;
-}
-
-/* The inverse of an n x n matrix, which is destroyed: both are eliminated together, with the largest pivot. A matrix
-   that has none gives infinities and NaN. */
-static void onnxc_invert(double *a, double *inverse, int64_t n) {
-    for (int64_t i = 0; i < n * n; i++) inverse[i] = i / n == i % n;
-    for (int64_t k = 0; k < n; k++) {
-        int64_t pivot = k;
-        for (int64_t i = k + 1; i < n; i++)
-            if (fabs(a[i * n + k]) > fabs(a[pivot * n + k])) pivot = i;
-        double factor = 1 / a[pivot * n + k];
-        for (int64_t j = 0; j < n; j++) {
-            double moved = a[k * n + j], other = inverse[k * n + j];
-            a[k * n + j] = a[pivot * n + j] * factor;
-            inverse[k * n + j] = inverse[pivot * n + j] * factor;
-            if (pivot == k) continue;
-            a[pivot * n + j] = moved;
-            inverse[pivot * n + j] = other;
-        }
-        for (int64_t i = 0; i < n; i++) {
-            double times = a[i * n + k];
-            for (int64_t j = 0; j < n && i != k; j++) {
-                a[i * n + j] -= times * a[k * n + j];
-                inverse[i * n + j] -= times * inverse[k * n + j];
-            }
-        }
-    }
-}
-
-/* inverse: matrices [..., n, n] -> [..., n, n]. No attributes. */
-ONNXC_OPERATOR(inverse)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
-                        int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
-    int32_t outer = in->rank - 2, dtype = in->dtype;
-    int64_t n = in->dims[outer], size = onnxc_dtype_bytes(dtype), count = onnxc_elements(outer, in->dims);
-    if (in->dims[outer + 1] != n) return onnxc_raise(context, ONNXC_DIMS_MISMATCH, in->dims[outer + 1]);
-    char *results = onnxc_call_output(context, out, attributes[0], dtype, in->rank, in->dims);
-    double *a = onnxc_call_scratch(context, 2 * n * n, sizeof *a);
-    if (results == NULL || a == NULL) return context->status;
-    for (int64_t m = 0; m < count; m++) {
-        for (int64_t i = 0; i < n * n; i++)
-            a[i] = onnxc_to_double(dtype, (const char *)in->data + size * (n * n * m + i));
-        onnxc_invert(a, a + n * n, n);
-        for (int64_t i = 0; i < n * n; i++)
-            onnxc_from_double(dtype, a[n * n + i], results + size * (n * n * m + i));
     }
     return ONNXC_OK;
 }

@@ -196,6 +196,13 @@ static bool onnxc_lacks(const onnxc_processor *processor, const onnxc_lowered *l
     return missing[0] != 0;
 }
 
+/* Whether a model's code was generated for processors with that feature: so may be chosen what the runtime has for them. */
+static bool onnxc_relies_on(const onnxc_lowered *lowered, const char *name) {
+    for (int32_t i = 0; i < lowered->feature_count; i++)
+        if (strcmp(lowered->features[i], name) == 0) return true;
+    return false;
+}
+
 /* The first of the library's targets that this processor can run or, with a name, the one of that name. */
 static int32_t onnxc_choose_target(const onnxc_library *library, const char *name,
                                    const onnxc_lowered **chosen) {

@@ -52,6 +52,7 @@
 #include "ops_select.c"
 #include "ops_sequence.c"
 #include "ops_regions.c"
+#include "ops_matrices.c"
 #include "ops_signal.c"
 #include "ops_strings.c"
 #include "ops_classes.c"

@@ -22,6 +22,7 @@ ALL = [
     Case("CDist", [floats(5, 3).astype(np.float64), floats(1, 3).astype(np.float64)]),
     Case("Inverse", [floats(4, 4)], tolerance=1e-4),
     Case("Inverse", [floats(2, 3, 5, 5).astype(np.float64)], tolerance=1e-9),
+    Case("Inverse", [floats(2, 75, 75).astype(np.float64)], tolerance=1e-9),
     Case("Inverse", [np.array([[0, 2.0], [1, 0]], np.float32)]),
     Case("ExpandDims", [floats(2, 3), np.int32(1)], stored=(1,)),
     Case("ExpandDims", [floats(2, 3), np.int32(-1)], stored=(1,)),
