@@ -2,8 +2,8 @@
 windows, mel weights.
 
 A transform sums over the time axis and the real and imaginary parts at once: weights [time, part in,
-bin, part out]. One of a length that is known and large is several short ones, one of a length that only the
-run knows is a function of the C runtime.
+bin, part out]. One of a length that is known and large is several short ones, or adds numbers that have the
+same angles first; one of a length that only the run knows is a function of the C runtime.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ from .rules import onnx_op
 
 LARGEST_FACTOR = 64  # of a size, that is transformed by one product
 MOVES = 300  # multiply-adds that it takes as long as to turn and move a number between two products
+READS = 9  # multiply-adds that it takes as long as to read a weight
+FOLDS = 80  # that it takes as long as to add and move a number before and behind a product, ...
+LARGEST_FOLD = 2048  # ... of a size whose weights are not too many
+CACHE = 1 << 22  # bytes that stay in caches between products
 
 # Fourier transforms ------------------------------------------------------------------------------
 
@@ -96,6 +100,54 @@ def _whole(b: Builder, x: Value, size: int, inverse: bool) -> Value:
     return b.reshape(b.transpose(z, (*outer, at + 1, at, at + 2)), (*rows, size, 2))
 
 
+def _folds(rows: int, period: int) -> bool:
+    """Whether the one-sided transform of so many rows of real numbers is faster with numbers added first. Of
+    few rows most of the time is for reading weights; many, by factors, leave the caches between products."""
+    product = period * (1 + READS / rows)
+    spilled = 16 * rows * period > CACHE
+    factors = _divides(period // 2 + 1, period, 1)
+    others = _plan(period, 1)[0] * (2 if spilled else 1) if factors else product
+    return period % 4 == 0 and period <= LARGEST_FOLD and FOLDS + product / 4 < others
+
+
+def _folded(b: Builder, x: Value, size: int) -> Value:
+    """The first half of the bins of real x [..., size, 1]. A bin's cosines, and its sines, are the same but
+    for their signs at n, size - n, size / 2 - n and size / 2 + n. The signs differ for even and odd bins:
+    four sums of a quarter of the numbers are multiplied for a quarter of the results each."""
+    *rows, _, _ = x.shape
+    half, count = size // 2, size // 4 + 1
+    x = b.reshape(x, (1, 1, *rows, size))
+    last = x.rank - 1
+
+    def part(start: int, count: int, step: int) -> Value:
+        return b.slice(x, (*(0,) * last, start), (*x.shape[:-1], count), (*(1,) * last, step))
+
+    odd, imaginary = expr.index(0), expr.index(1)
+    one, plain = expr.const(1.0, "float64"), (1,) * (last - 1)
+    sums = b.map(
+        part(0, count, 1),
+        b.concat([part(0, 1, 1), part(size - 1, count - 1, -1)], last),
+        part(half, count, -1),
+        part(half, count, 1),
+        generate(b, (1, 2, *plain), expr.where(imaginary.equals(0), one, -one)),
+        generate(b, (2, 2, *plain), expr.where(imaginary.equals(odd), one, -one)),
+        lambda low, high, below, above, s, t: (
+            low.cast("float64")
+            + s * high.cast("float64")
+            + t * (below.cast("float64") + s * above.cast("float64"))
+        ),
+    )
+    n, bin_ = expr.index(2), 2 * expr.index(3) + odd
+    angle = ((bin_ * n) % size).cast("float64") * (2 * math.pi / size)
+    weight = expr.where(imaginary.equals(0), expr.apply("cos", angle), -expr.apply("sin", angle))
+    twice = n.equals(0) | n.equals(count - 1)  # these numbers were added to themselves
+    weights = generate(b, (2, 2, count, count), expr.where(twice, weight / 2, weight))
+    labels = string.ascii_lowercase[: len(rows)]
+    y = b.cast(b.contract(f"yz{labels}u", "yzuv", f"yz{labels}v", sums, weights), x.dtype)
+    y = b.transpose(y, (*range(2, last + 1), 0, 1))  # [..., bin / 2, odd, part]
+    return b.take(b.reshape(y, (*rows, 2 * count, 2)), len(rows), 0, half + 1)
+
+
 def _transformed(b: Builder, x: Value, axis: int, period: Dimension, inverse: bool, onesided: bool) -> Value:
     """x [..., time, ..., parts] with the axis transformed, its length cut or extended by zeros
     to the period."""
@@ -112,19 +164,21 @@ def _transformed(b: Builder, x: Value, axis: int, period: Dimension, inverse: bo
     exact = "float64"  # so that what cancels is zero to the precision of the data
     last = x.rank - 2  # where the axis is neighbour to the parts, so that bins and parts are columns
     order = [k for k in range(last + 1) if k != axis]
-    y = b.cast(b.transpose(b.take(x, axis, 0, times), (*order, axis, last + 1)), exact)
-    if (
-        isinstance(period, int)
-        and times == period
-        and isinstance(parts, int)
-        and _divides(bins, period, parts)
-    ):
-        y = b.take(_whole(b, y, period, inverse), last, 0, bins)
-    elif not isinstance(period, int):
-        type_ = TensorType(exact, (*y.shape[:-2], bins, out))
-        y = b.call("fourier", [y, b.elements([period])], [type_], [int(inverse), int(onesided)])[0]
+    y = b.transpose(b.take(x, axis, 0, times), (*order, axis, last + 1))
+    whole = isinstance(period, int) and times == period and isinstance(parts, int)
+    rows = dims.typical(dims.product(y.shape[:-2]))
+    if isinstance(period, int) and whole and parts == 1 and onesided and _folds(rows, period):
+        y = _folded(b, y, period)
     else:
-        y = _product(b, y, _angles(b, bins, times, period, (parts, out), inverse, onesided and inverse))
+        y = b.cast(y, exact)
+        if not isinstance(period, int):
+            type_ = TensorType(exact, (*y.shape[:-2], bins, out))
+            y = b.call("fourier", [y, b.elements([period])], [type_], [int(inverse), int(onesided)])[0]
+        elif whole and _divides(bins, period, dims.number(parts)):
+            y = b.take(_whole(b, y, period, inverse), last, 0, bins)
+        else:
+            halved = onesided and inverse
+            y = _product(b, y, _angles(b, bins, times, period, (parts, out), inverse, halved))
     if inverse:
         y = b.map(y, lambda e: e / expr.size(period).cast(exact))
     back = sorted(range(last + 1), key=(*order, axis).__getitem__)

@@ -8,6 +8,7 @@ from support.interpreting import close, normal, runtime
 from support.one_node import evaluate, model
 
 from onnxc.frontend.importer import import_model
+from onnxc.ir import ops
 
 
 @pytest.mark.parametrize("symbolic", [False, True])
@@ -39,6 +40,36 @@ def test_transforms_by_factors_of_their_size_are_those_of_one_sum(size):
     ):
         assert found.shape == expected.shape
         assert np.abs(found - expected).max() <= 1e-13 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    "rows, size", [(1, 8), (3, 128), (40, 256), (300, 400), (2, 1000), (9, 1024)], ids=str
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_onesided_transform_adds_numbers_first(rows, size, dtype):
+    x = normal(rows, size, 1).astype(dtype)
+    found, expected = transformed(x, axis=1, onesided=1), parts(np.fft.rfft(x[..., 0].astype(np.float64)))
+    assert found.dtype == dtype and found.shape == expected.shape
+    assert (
+        np.abs(found - expected).max() <= {"float32": 1e-7, "float64": 1e-13}[dtype] * np.abs(expected).max()
+    )
+
+
+def multiplied(op, inputs, **attributes):
+    """The shapes of the weights that a transform multiplies with."""
+    graph = import_model(model(op, 17, inputs, attributes)).graph
+    return [node.inputs[1].tensor.shape for node in graph.nodes if isinstance(node.op, ops.Contract)]
+
+
+def test_of_many_frames_four_quarters_are_multiplied():
+    """The frames' numbers by factors would leave the caches between products."""
+    signal, window = normal(1, 160 * 1000), np.hanning(512).astype(np.float32)
+    assert multiplied("STFT", [signal, np.array(160), window]) == [(2, 2, 129, 129)]
+
+
+def test_one_frame_that_is_long_is_transformed_by_factors():
+    """One would read weights that are used once."""
+    assert max(map(math.prod, multiplied("DFT", [normal(1, 1024, 1)], axis=1, onesided=1))) <= 64 * 1024
 
 
 def test_a_large_transform_makes_no_matrix_of_its_size():
