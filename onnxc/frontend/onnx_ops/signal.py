@@ -100,14 +100,14 @@ def _whole(b: Builder, x: Value, size: int, inverse: bool) -> Value:
     return b.reshape(b.transpose(z, (*outer, at + 1, at, at + 2)), (*rows, size, 2))
 
 
-def _folds(rows: int, period: int) -> bool:
-    """Whether the one-sided transform of so many rows of real numbers is faster with numbers added first. Of
+def _folds(rows: int, period: int, bins: int) -> bool:
+    """Whether the transform of so many rows of real numbers is faster with numbers added first. Of
     few rows most of the time is for reading weights; many, by factors, leave the caches between products."""
-    product = period * (1 + READS / rows)
+    read = 1 + READS / rows
     spilled = 16 * rows * period > CACHE
-    factors = _divides(period // 2 + 1, period, 1)
-    others = _plan(period, 1)[0] * (2 if spilled else 1) if factors else product
-    return period % 4 == 0 and period <= LARGEST_FOLD and FOLDS + product / 4 < others
+    factors = _divides(bins, period, 1)
+    others = _plan(period, 1)[0] * (2 if spilled else 1) if factors else 2 * bins * read
+    return period % 4 == 0 and period <= LARGEST_FOLD and FOLDS + period * read / 4 < others
 
 
 def _folded(b: Builder, x: Value, size: int) -> Value:
@@ -148,6 +148,15 @@ def _folded(b: Builder, x: Value, size: int) -> Value:
     return b.take(b.reshape(y, (*rows, 2 * count, 2)), len(rows), 0, half + 1)
 
 
+def _mirrored(b: Builder, half: Value, size: int) -> Value:
+    """All bins of real numbers, of which half [..., size / 2 + 1, 2] are first: others are conjugates."""
+    *rows, count, _ = half.shape
+    at, others = len(rows), size - dims.number(count)
+    back = b.slice(half, (*(0,) * at, others, 0), (*rows, others, 2), (*(1,) * at, -1, 1))
+    imaginary = expr.index(at + 1).equals(1)
+    return b.concat([half, b.map(back, lambda e: expr.where(imaginary, -e, e))], at)
+
+
 def _transformed(b: Builder, x: Value, axis: int, period: Dimension, inverse: bool, onesided: bool) -> Value:
     """x [..., time, ..., parts] with the axis transformed, its length cut or extended by zeros
     to the period."""
@@ -167,8 +176,9 @@ def _transformed(b: Builder, x: Value, axis: int, period: Dimension, inverse: bo
     y = b.transpose(b.take(x, axis, 0, times), (*order, axis, last + 1))
     whole = isinstance(period, int) and times == period and isinstance(parts, int)
     rows = dims.typical(dims.product(y.shape[:-2]))
-    if isinstance(period, int) and whole and parts == 1 and onesided and _folds(rows, period):
-        y = _folded(b, y, period)
+    if whole and parts == 1 and not inverse and _folds(rows, dims.number(period), dims.number(bins)):
+        y = _folded(b, y, dims.number(period))
+        y = y if onesided else _mirrored(b, y, dims.number(period))
     else:
         y = b.cast(y, exact)
         if not isinstance(period, int):
