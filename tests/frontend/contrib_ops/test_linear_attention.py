@@ -8,6 +8,7 @@ from support.contrib import Case, as_model, check, check_compiled, interpreted, 
 
 import onnxc
 from onnxc.frontend.importer import import_model
+from onnxc.ir import ops
 from onnxc.ir.interpret import run_graph
 
 rng = np.random.default_rng(11)
@@ -154,6 +155,16 @@ def test_the_last_state_is_the_first_where_no_token_changes_it(tokens, open_):
     y, state = of_tokens(Case(case.op, inputs, case.attributes, (0, 1)), open_)
     assert y.shape == (2, tokens, 8)
     np.testing.assert_array_equal(state, inputs[3])
+
+
+@pytest.mark.parametrize(
+    "tokens, wide, chunks", [(1, False, 1), (16, False, 1), (64, False, 4), (64, True, 8)]
+)
+def test_states_are_read_and_written_once_a_chunk(tokens, wide, chunks):
+    case = packed(2, 2, "gated_delta", wide, tokens=tokens)
+    graph = import_model(as_model([case])[0]).graph
+    loops = [node.outputs[1].shape[0] for node in graph.nodes if isinstance(node.op, ops.Loop)]
+    assert sum(loops) == chunks - 1  # the last one is apart
 
 
 def by_token(q, k, v, s, decay, beta):
