@@ -20,7 +20,7 @@ from ..onnx_ops.activations import softplus
 from ..onnx_ops.common import generate, insert_axes, length, one_of, scalar, widened, with_size, zeros
 from ..onnx_ops.convolution import by_channels
 from ..onnx_ops.normalization import RMSNormalization
-from ..onnx_ops.rules import Types
+from ..onnx_ops.rules import Types, onnx_op
 from .engram import Packed
 from .matrix_states import Tokens, recurrence, transitions
 from .schema import HALVES, T, contrib_op
@@ -40,6 +40,7 @@ _RULES = {
 _BOUNDED = ("sigmoid", "kda")  # activations of gates
 
 
+@onnx_op(since=27)
 @contrib_op(outputs="output present_state")
 def LinearAttention(
     b,
@@ -63,7 +64,10 @@ def LinearAttention(
     if every % heads or every % q_num_heads:
         raise ops.TypeMismatch(f"{q_num_heads} heads of queries do not share {heads} states")
     d, w = dims.floor_divide(query.shape[2], q_num_heads), dims.floor_divide(value.shape[2], heads)
-    keys = _heads_of(dims.floor_divide(key.shape[2], d), ("query", query, 2), ("key", key, 2))
+    keys = dims.floor_divide(key.shape[2], d)
+    if not isinstance(keys, int) and heads <= q_num_heads:
+        keys = heads  # the run compares the sizes
+    keys = _heads_of(keys, ("query", query, 2), ("key", key, 2))
     shared = q_num_heads if q_num_heads == keys < heads else heads
     q, k = _heads(b, query, q_num_heads, shared), _heads(b, key, keys, shared)
     k = b.reshape(b.take(k, 3, 0, 1), (*k.shape[:3], d))
