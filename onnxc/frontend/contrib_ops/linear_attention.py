@@ -40,7 +40,6 @@ _RULES = {
 _BOUNDED = ("sigmoid", "kda")  # activations of gates
 
 
-@onnx_op(since=27)
 @contrib_op(outputs="output present_state")
 def LinearAttention(
     b,
@@ -78,6 +77,27 @@ def LinearAttention(
     y, last = recurrence(b, Tokens.of(b, q, k, v, g, r), state, scale or _scale(d))
     y = b.reshape(b.cast(y, query.dtype), (*query.shape[:2], every * w))
     return y, b.cast(last, query.dtype if past_state is None else past_state.dtype)
+
+
+@onnx_op(since=27, name="LinearAttention")
+def _linear_attention_27(
+    b,
+    query,
+    key,
+    value,
+    past_state=None,
+    decay=None,
+    beta=None,
+    *,
+    chunk_size=64,
+    kv_num_heads,
+    q_num_heads,
+    scale=0.0,
+    update_rule="gated_delta",
+):
+    heads = {"kv_num_heads": kv_num_heads, "q_num_heads": q_num_heads}
+    given = query, key, value, past_state, decay, beta
+    return LinearAttention(b, *given, **heads, scale=scale, update_rule=update_rule)
 
 
 def _scale(d: Dimension) -> Expr | float:
