@@ -20,13 +20,9 @@ enum {
 #undef ONNXC_TYPED
 #undef ONNXC_TILE_TARGET
 #undef ONNXC_LANES
-#if defined(__x86_64__)
+#if defined(ONNXC_FUSED)
 #define ONNXC_TYPED(name) name##_fused
-#if defined(__clang__)
-#define ONNXC_TILE_TARGET __attribute__((target("avx2,fma")))
-#else /* by a standard of C, GCC fuses no product with a sum */
-#define ONNXC_TILE_TARGET __attribute__((target("avx2,fma"), optimize("fp-contract=fast")))
-#endif
+#define ONNXC_TILE_TARGET ONNXC_FUSED
 #define ONNXC_LANES 4
 #include "matrix_tile.c"
 #undef ONNXC_TYPED
@@ -49,9 +45,8 @@ typedef struct onnxc_matrix {
 } onnxc_matrix;
 
 static onnxc_tile *onnxc_tile_of(const onnxc_context *context) {
-#if defined(__x86_64__)
-    if (onnxc_relies_on(context->lowered, "avx2") && onnxc_relies_on(context->lowered, "fma"))
-        return onnxc_add_tile_fused;
+#if defined(ONNXC_FUSED)
+    if (onnxc_relies_on_fused(context->lowered)) return onnxc_add_tile_fused;
 #endif
     (void)context;
     return onnxc_add_tile;
