@@ -167,6 +167,15 @@ def test_states_are_read_and_written_once_a_chunk(tokens, wide, chunks):
     assert sum(loops) == chunks - 1  # the last one is apart
 
 
+@pytest.mark.parametrize("case", LONG[1:], ids=str)
+def test_the_operator_of_onnx_is_the_same(case):
+    same_of_onnx = Case(case.op, case.inputs, case.attributes, (0, 1), domain="", opset=27)
+    graph = import_model(as_model([same_of_onnx])[0]).graph
+    assert sum(node.outputs[1].shape[0] for node in graph.nodes if isinstance(node.op, ops.Loop)) < 8
+    for found, expected in zip(interpreted(same_of_onnx), interpreted(case), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 def by_token(q, k, v, s, decay, beta):
     """The recurrence in float64, of one head and a batch of one."""
     q, k, v, decay, beta = (x[0].astype(np.float64) for x in (q, k, v, decay, beta))
