@@ -25,7 +25,7 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import TensorType, Type, Value
 from ...records import dataclass
-from ..onnx_ops.common import generate, insert_axes, zeros
+from ..onnx_ops.common import generate, insert_axes, with_size, zeros
 from ..onnx_ops.control import loop
 from ..regions import Region, emit_if
 
@@ -50,10 +50,15 @@ class Tokens:
         """Of q [batch, tokens, key heads, queries, d], k [batch, tokens, key heads, d], v [batch, tokens,
         heads, w], decay [..., d or 1] and beta [..., 1], where heads that follow each other share a key."""
         shared, each = k.shape[2], dims.floor_divide(v.shape[2], k.shape[2])
+        lengths = [x.shape[1] for x in (q, k, v, decay, beta) if x is not None]
+        length = next((size for size in lengths if isinstance(size, int)), lengths[0])
+        q, k, v = (with_size(b, x, 1, length) for x in (q, k, v))
 
         def split(x: Value) -> Value:
             heads = (1, 1) if x.shape[2] == 1 else (shared, each)
-            return b.reshape(x, (*x.shape[:2], *heads, x.shape[3]))
+            if x.shape[2] not in (1, v.shape[2]):  # the run tells which
+                x = b.emit(ops.Broadcast((*x.shape[:2], v.shape[2], x.shape[3])), x)[0]
+            return b.reshape(x, (x.shape[0], length, *heads, x.shape[3]))
 
         if decay is not None and decay.shape[3] not in (1, k.shape[3]):  # the run tells which
             decay = b.emit(ops.Broadcast((*decay.shape[:3], k.shape[3])), decay)[0]
