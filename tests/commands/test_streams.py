@@ -84,5 +84,5 @@ def test_bytes_of_paths_that_are_not_utf8_are_printed_as_messages_have_them(tmp_
     path = tmp_path / os.fsdecode(b"\xff.onnx")
     shutil.copy(DIGITS, path)
     command = [sys.executable, "-m", "onnxc", "cache", "warm", path]
-    printed = subprocess.run(command, capture_output=True, check=True).stdout
+    printed = subprocess.run(command, capture_output=True, check=True, cwd=tmp_path).stdout
     assert printed.startswith(b"%b/\\xff.onnx: " % os.fsencode(tmp_path))
