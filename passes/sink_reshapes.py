@@ -107,7 +107,7 @@ def _moves(
             continue
         others = [v for v in inputs if v not in moved and v.rank > 0]
         alike = all(v is value or _moves_back(v, found, back) for v in moved)
-        if alike and (not others or _are_of_channels(others, value.shape, found)):
+        if alike and (not others or _are_of_channels(others, found[0].inputs[0].shape, found)):
             return found
     return []
 

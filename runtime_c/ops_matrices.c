@@ -86,11 +86,13 @@ static int64_t onnxc_pivot(const onnxc_matrix *m, int64_t k) {
     const double *column = m->a + k;
     int64_t pivot = k;
     double largest = fabs(column[k * m->stride]);
-    for (int64_t i = k + 1; i < m->n; i++)
-        if (fabs(column[i * m->stride]) > largest) {
+    for (int64_t i = k + 1; i < m->n; i++) {
+        double here = fabs(column[i * m->stride]);
+        if (here > largest || here != here) { /* NaN is none of what may be left out */
             pivot = i;
-            largest = fabs(column[i * m->stride]);
+            largest = here;
         }
+    }
     return pivot;
 }
 
@@ -110,8 +112,8 @@ static void onnxc_eliminate_few(onnxc_matrix *m, int64_t top, int64_t first, int
             m->determinant = -m->determinant;
         }
         double divisor = row[k];
+        if (!m->singular) m->determinant *= divisor;
         m->singular |= divisor == 0;
-        m->determinant *= divisor;
         row[k] = 1;
         onnxc_two *begin = (onnxc_two *)(row + first), a = begin[0], b = begin[1], c = begin[2], d = begin[3];
         for (int64_t i = top < k ? top : k; i < m->n; i++) {
@@ -177,7 +179,7 @@ static double onnxc_determinant(onnxc_matrix *m) {
         first = last;
     }
     if (!m->singular) onnxc_eliminate_few(m, n, first, n);
-    return m->singular ? 0 : m->determinant;
+    return m->determinant + 0.0; /* 0 has no sign */
 }
 
 /* determinant: matrices [..., n, n] -> [...]. No attributes. */

@@ -11,8 +11,10 @@ ONNXC_HERE void ONNXC_TYPED(onnxc_combine_rows)(const ONNXC_NUMBER *plane, int64
                                                 int64_t rows, int64_t count, ONNXC_NUMBER *to, bool greatest) {
     ONNXC_NUMBER found[ONNXC_COLUMNS];
     bool outside = greatest && onnxc_has_outside(taps, rows);
-    for (int64_t k = 0; k < count; k++) found[k] = greatest && !outside ? -(ONNXC_NUMBER)INFINITY : 0;
-    for (int64_t t = outside; t < rows; t++) {
+    const ONNXC_NUMBER *begin = plane + taps[0].pixel * pitch;
+    for (int64_t k = 0; k < count; k++)
+        found[k] = greatest && !outside ? (ONNXC_NUMBER)taps[0].weight * begin[k] : 0;
+    for (int64_t t = greatest; t < rows; t++) {
         const ONNXC_NUMBER *from = plane + taps[t].pixel * pitch;
         ONNXC_NUMBER weight = (ONNXC_NUMBER)taps[t].weight;
         for (int64_t k = 0; k < count; k++)
@@ -42,8 +44,10 @@ ONNXC_HERE void ONNXC_TYPED(onnxc_combine_cells)(const ONNXC_NUMBER *plane, int6
         for (int64_t cell = 0; cell < across->cells; cell++) {
             int64_t first = across->begin[cell], end = rows > 0 ? across->begin[cell + 1] : first;
             bool outside = greatest && onnxc_has_outside(across->taps + first, end - first);
-            ONNXC_NUMBER found = greatest && first < end && !outside ? -(ONNXC_NUMBER)INFINITY : 0;
-            for (int64_t t = first + outside; t < end; t++) {
+            ONNXC_NUMBER found = 0;
+            if (greatest && first < end && !outside)
+                found = (ONNXC_NUMBER)across->taps[first].weight * lines[across->taps[first].pixel];
+            for (int64_t t = first + greatest; t < end; t++) {
                 ONNXC_NUMBER weight = (ONNXC_NUMBER)across->taps[t].weight;
                 found = ONNXC_TYPED(onnxc_combined)(found, weight * lines[across->taps[t].pixel], greatest);
             }

@@ -505,17 +505,18 @@ def _shift(v: Vectors, node: Expr, args: list[str]) -> str:
     return v.select(inside, shift(args[0], v.select(inside, args[1], v.constant(0))), v.constant(0))
 
 
-SHIFTED = 16  # bits by which LLVM shifts products to the right as it should
+SHIFTED = 7  # bits at most of the first of two shifts, which LLVM may join with one that is before
 
 
 def _shifted_right(v: Vectors, a: str, count: int | str) -> str:
-    """a >> count. LLVM 22 takes products of 64 bits whose factors were narrow numbers for ones of 32 where a
-    constant shifts them by more bits (https://github.com/llvm/llvm-project/issues/218844), so there are two
-    shifts, with a sum between that keeps it from joining them."""
-    if v.lanes == 1 or dtypes.bits(v.dtype) < 64 or not isinstance(count, int) or count <= SHIFTED:
+    """a >> count. LLVM 22 takes products of 64 bits whose factors were narrow numbers for ones of 32 where
+    constants shift them by 16 bits or more (https://github.com/llvm/llvm-project/issues/218844), in several
+    shifts too, which it joins: so there are two, with a sum between that keeps it from that."""
+    if v.lanes == 1 or dtypes.bits(v.dtype) < 64 or not isinstance(count, int) or count < 2:
         return v.shift_right(a, count)
-    rest = count - SHIFTED
-    one_more = v.add(v.shift_right(a, SHIFTED), v.constant(1 << rest))
+    first = min(SHIFTED, count - 1)
+    rest = count - first
+    one_more = v.add(v.shift_right(a, first), v.constant(1 << rest))
     return v.sub(v.shift_right(one_more, rest), v.constant(1))
 
 
@@ -550,7 +551,7 @@ def _halved(v: Vectors, a: str, divisor: int) -> str:
     if not dtypes.is_signed(v.dtype):
         return _shifted_right(v, a, count)
     up = v.add(a, v.constant((1 << count) - 1))
-    quotient = v.shift_right(v.select(v.compare("lt", a, v.constant(0)), up, a), count)
+    quotient = _shifted_right(v, v.select(v.compare("lt", a, v.constant(0)), up, a), count)
     return v.neg(quotient) if divisor < 0 else quotient
 
 

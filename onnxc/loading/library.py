@@ -45,6 +45,8 @@ class Library:
     It is unmapped with this object, unless results are left that look at its memory: objects of a
     reference cycle go in any order."""
 
+    dll: ctypes.CDLL | None = None
+
     def __init__(
         self,
         path: str,
@@ -57,7 +59,6 @@ class Library:
         self.handles: list[Handle] = []  # of all contexts
         self.pool: ctypes.c_void_p = ctypes.c_void_p()
         self.results: int = 0
-        self.dll: ctypes.CDLL | None = None
         self.table: Table  # once the library is open and is one
         self.file: _File
         self.file, self.dll = _open(path, checked=known is not None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from _thread import RLock
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,7 @@ from .c_values import (
     no_mapping,
 )
 from .context import Context
+from .forks import ProcessLock
 from .library import Library
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Model:
         self.metadata: dict[str, str] = self.description["metadata"]
         self._output_index = {port.name: k for k, port in enumerate(self.outputs)}
         self._input_names = tuple(port.name for port in self.inputs)
-        self._lock = RLock()  # what handles a signal may close or cancel
+        self._lock = ProcessLock()  # what handles a signal may close or cancel
         #: Those that no call has, taken and given back in one step each. An exception between two steps may
         #: lose one, which is then neither here nor a caller's, and lives no more: see `Library.owners`.
         self._free = [Context(self._library)]

@@ -8,12 +8,12 @@ nothing."""
 from __future__ import annotations
 
 import copy
-from _thread import RLock
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import ref
 
+from ..loading.forks import ProcessLock
 from .enumerations import (
     ExecutionMode,
     ExecutionOrder,
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 #: Held while runs are told to end, and by each when it has ended: its context may then be another's. What
 #: handles a signal may come in between.
-_ENDING = RLock()
+_ENDING = ProcessLock()
 
 
 class _Setting(Generic[T]):

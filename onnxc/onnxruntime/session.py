@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from _thread import allocate_lock
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from ..errors import OnnxcError, RunError
 from ..loading.finding import Found, by_path, is_library, opened, registered
+from ..loading.forks import ProcessLock
 from ..loading.loader import Model
 from ..record import imported_later
 
@@ -106,7 +106,7 @@ class InferenceSession(Session):
         shapes, values, precision, ...) but those that say where and under which names outputs are written;
         threads: as for `onnxc.load`. Raises what ONNX Runtime raises, which is also an onnxc.OnnxcError."""
         self._enable_fallback = int(kwargs.pop("enable_fallback", 1)) == 1
-        self._further, self._lock = {}, allocate_lock()
+        self._further, self._lock = {}, ProcessLock()
         self._profile, self._profile_start = None, 0
         for ignored in ("disabled_optimizers", "read_config_from_model"):
             kwargs.pop(ignored, None)

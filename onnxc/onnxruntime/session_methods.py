@@ -17,8 +17,7 @@ from ..loading.c_values import OVERLAP, WRONG_COUNT
 from ..loading.loader import Model
 
 if TYPE_CHECKING:
-    from _thread import LockType
-
+    from ..loading.forks import ProcessLock
     from ..loading.timing import Timing
     from .binding import IOBinding, SessionIOBinding
     from .devices import OrtEpAssignedSubgraph, OrtEpDevice, OrtMemoryInfo
@@ -38,7 +37,7 @@ class SessionMethods:
     _keywords: dict[str, Any]  # options of compilation and `threads`
     #: Compiled once more, by the initializers that runs give, their states, and shapes (`sharing.py`).
     _further: dict[tuple[frozenset[str], tuple[Any, ...], tuple[Any, ...]], Model | None]
-    _lock: LockType  # of who compiles
+    _lock: ProcessLock  # of who compiles
     _given: SessionOptions | None  # options
     _enable_fallback: bool
     _profile: list[dict[str, object]] | None

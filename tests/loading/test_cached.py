@@ -153,8 +153,8 @@ def test_a_library_whose_time_alone_is_another_is_not_made_anew(path, monkeypatc
 #: What a program that opens and runs a model imports beside numpy and what numpy imports.
 OPENING = """
 onnxc onnxc.errors onnxc.loading onnxc.loading._quick onnxc.loading.c_values onnxc.loading.context
-onnxc.loading.finding onnxc.loading.library onnxc.loading.loader onnxc.onnxruntime onnxc.onnxruntime.session
-onnxc.places onnxc.record
+onnxc.loading.finding onnxc.loading.forks onnxc.loading.library onnxc.loading.loader onnxc.onnxruntime
+onnxc.onnxruntime.session onnxc.places onnxc.record
 """
 
 

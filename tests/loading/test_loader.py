@@ -260,6 +260,27 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     subprocess.run([sys.executable, "-P", "-c", program], check=True, timeout=60)
 
 
+def test_a_child_does_not_wait_for_what_a_thread_of_its_parent_held(affine_path):
+    program = f"""
+import os, threading, numpy as np
+from onnxc.loading.loader import load
+model = load({str(affine_path)!r})
+x = np.arange(1000, dtype=np.float32)
+taken, held = model.acquire(), threading.Event()
+def hold():
+    with model._lock:
+        held.set()
+        threading.Event().wait()
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    os._exit(model(x, x, np.int64({NOWHERE}))[1] == 4)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+"""
+    subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", program], check=True, timeout=60)
+
+
 def test_the_interpreter_ends_well_with_a_model_in_a_cycle(affine_path):
     program = f"""
 import numpy as np

@@ -206,3 +206,17 @@ def test_what_others_read_of_a_sequence_stays(others):
 def test_a_map_that_reads_more_than_the_sequence_stays():
     text = sequence(MOVED.replace("%2, %s", "%2, %v")).replace("%s: float32[]", "%v: float32[5]")
     stays(clean(sink_reshapes), text)
+
+
+SHUFFLED = """graph g(%x: float32[1, 2, 5, 6], %k: float32[16, 2, 1, 1], %c: float32[4, 1, 1]) {
+    %0 = conv(%x, %k) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
+    %1 = reshape(%0) shape=(1, 4, 2, 2, 5, 6)
+    %2 = transpose(%1) perm=(0, 1, 4, 2, 5, 3)
+    %3 = reshape(%2) shape=(1, 4, 10, 12)
+    %4 = map(%3, %c) { mul($0, $1) }
+    return %4
+}"""
+
+
+def test_numbers_of_channels_that_pixels_became_stay():
+    stays(clean(sink_reshapes), SHUFFLED)

@@ -440,6 +440,14 @@ def test_samples_outside_an_image_are_zero_beside_infinite_pixels(run, greatest)
     np.testing.assert_allclose(got.ravel(), [0, 0, 0 if greatest else -0.5], atol=1e-6)
 
 
+def test_the_greatest_sample_is_none_where_the_first_pixel_is(run):
+    x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    x[0, 0, 1, 1] = np.nan
+    rois, images = np.float32([[1.25, 1.25, 2.25, 2.25]]), np.zeros(1, np.int64)
+    (got,) = run("roi_align", x, rois, images, np.float32(1), attributes=(1, 1, 1, 1, 0))
+    assert np.isnan(got).all()
+
+
 def test_regions_of_images_that_are_not_there_are_refused(run):
     x, rois = np.zeros((2, 1, 4, 4), np.float32), np.zeros((1, 4), np.float32)
     for image in (-1, 2):
@@ -506,6 +514,19 @@ MATRICES = [
     (131, 131),
     (530, 530),
 ]
+
+
+@pytest.mark.parametrize("rows", [[[0, 1], [np.nan, 1]], [[0, 0, 1], [0, np.nan, 0], [np.nan, 0, 0]]])
+def test_a_number_that_is_none_makes_the_determinant_none(run, rows):
+    assert np.isnan(run("determinant", np.array(rows, np.float32))[0])
+
+
+@pytest.mark.parametrize("n", [2, 9, 40])
+def test_singular_matrices_have_the_determinant_0(run, n):
+    x = np.arange(1.0, n * n + 1).reshape(n, n)
+    x[:, n // 2] = 0
+    found = run("determinant", -x)[0]
+    assert found == 0 and not np.signbit(found)
 
 
 @pytest.mark.parametrize("shape", MATRICES, ids=str)

@@ -87,6 +87,23 @@ def test_products_of_narrow_numbers_are_divided_and_shifted_as_wide_ones(target,
 
 
 @targets
+@pytest.mark.parametrize("narrow", ("int8", "int16"))
+@pytest.mark.parametrize("wide", ("int64", "uint64"))
+def test_products_of_two_narrow_numbers_are_shifted_as_wide_ones_in_one_step_or_several(target, narrow, wide):
+    product = input_(0, narrow).cast(wide) * input_(1, narrow).cast(wide)
+    shifts = [(16,), (17,), (32,), (40,), (8, 8), (1, 15), (16, 8), (8, 10), (1, 7, 8), (2, 2, 12)]
+    found = []
+    for several in shifts:
+        shifted = divided = product
+        for k in several:
+            shifted = apply("shr", shifted, const(k, wide))
+            divided = apply("div", divided, const(1 << k, wide))
+        found += [shifted, divided]
+    roots = [root for q in found for root in (q, q.cast("int32"), q.cast("int16"), q.cast("float32"))]
+    check_exact(target, roots, samples(narrow), samples(narrow, seed=1))
+
+
+@targets
 @pytest.mark.parametrize("dtype", ("int64", "uint64"))
 def test_quotients_of_long_integers_are_exact_below_and_above_what_float64_holds(target, dtype):
     draw = np.random.default_rng(0)
