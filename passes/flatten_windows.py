@@ -6,9 +6,10 @@ conv(%x, %w) over (D, H, W), kernel 3x3x3   →   conv(%0, %1) over (H, W)
 
 Two axes along which nothing is combined become one, and nothing moves, or of what is left out between results
 the rest. Else the axis with the shortest kernel becomes images and channels, but where groups are so small
-that they share blocks of channels. Where a convolution is transposed results between two steps of that axis
-are channels, which move to it. What Pool combines over three axes, it combines along two, and then along the
-first.
+that they share blocks of channels. Of a single volume whose planes are whole blocks of channels no slices are
+copied: an Unfold of the images, with those that pad them joined on, is parts of memory that overlap. Where a
+convolution is transposed results between two steps of that axis are channels, which move to it. What Pool
+combines over three axes, it combines along two, and then along the first, or along this before.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 
 from ..ir import dims, dtypes
 from ..ir.dims import Dimension
-from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
+from ..ir.graph import Graph, Node, Rewriter, Value, constant_value
 from ..ir.ops import Broadcast, Concat, Conv, Op, Pad, Pool, Reshape, Slice, Transpose, Unfold
 from ..ir.regions import everywhere
 from ..target import Target
@@ -291,8 +292,7 @@ class _Writer:
         what lies between `around`, which is joined with it, where images are stored in blocks."""
         x = self._planes(x, axis)
         before, after, fill = around
-        zero = Constant.of(np.asarray(fill, dtypes.numpy_dtype(x.dtype)))
-        scalar = Value(TensorType(x.dtype, ()), "", zero)
+        scalar = constant_value(np.asarray(fill, dtypes.numpy_dtype(x.dtype)))
         rest = x.shape[1:]
         ends = [self.add(Broadcast((size, *rest)), scalar) if size != 0 else None for size in (before, after)]
         parts = [part for part in (ends[0], x, ends[1]) if part is not None]
@@ -337,8 +337,7 @@ class _Writer:
         def along(amount: Dimension) -> tuple[Dimension, ...]:
             return tuple(amount if a == axis else 0 for a in range(x.rank))
 
-        zero = Constant.of(np.asarray(fill, dtypes.numpy_dtype(x.dtype)))
-        scalar = Value(TensorType(x.dtype, ()), "", zero)
+        scalar = constant_value(np.asarray(fill, dtypes.numpy_dtype(x.dtype)))
         return self.add(Pad("constant", along(before), along(after)), x, scalar)
 
     def _images(

@@ -7,6 +7,8 @@ map(reshape(conv(%x, %w): [b, 8, d h, w]) shape=(b, 8, d, h, w), %bias: [8, 1, 1
 map(reshape(map(%x) { exp($0) })) { neg($0) }   →   reshape(map(map(%x) { exp($0) }) { neg($0) })
 map(transpose(reshape(conv(%x, %w))), %bias: [c, 1, 1, 1]) { add($0, $1) }
     →   transpose(reshape(map(conv(%x, %w), %bias: [c, 1, 1]) { add($0, $1) }))
+map(transpose(reshape(conv(%x, %w))), %y) { add($0, $1) }, where %y was moved so, or is moved back elsewhere
+    →   transpose(reshape(map(conv(%x, %w), reshape(transpose(%y))) { add($0, $1) }))
 
 Exporters that know convolutions of images alone write those of signals with axes of size 1; the Map becomes
 an epilogue. What quantises a group normalisation reads it in the shape of the image.

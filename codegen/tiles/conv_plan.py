@@ -549,6 +549,7 @@ def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:
     k = KernelText(target)
     lines, order = partition(plan, target, cost)
     plan = decoding(plan, target, lines, order)
+    each = lines.count * (plan.out.batch if order == "batch" else 1)  # parts of a panel
     if order == "lines" and lines.count != 1:
         plan = replace(plan, chunk=lines.each)
     with k.entry() as f:
@@ -567,27 +568,24 @@ def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:
         else:
             with f.loop("%first", "%last") as part:
                 new = "true"
-                if order == "panels":
-                    rest, chunk = f.divide(part.index, f.size(lines.count))
-                    n, number = f.divide(rest, plan.panels)
-                    if lines.count != 1:
-                        begins = f.compare("eq", part.index, "%first")
-                        new = f.binary("or", f.compare("eq", chunk, 0), begins, "i1")
-                elif order == "batch":
-                    number, inside = f.divide(part.index, f.size(plan.out.batch * lines.count))
-                    n, chunk = f.divide(inside, f.size(lines.count))
-                    begins = f.compare("eq", part.index, "%first")
-                    new = f.binary("or", f.compare("eq", inside, 0), begins, "i1")
-                else:
+                if order == "lines":
                     rest, number = f.divide(part.index, plan.panels)
                     n, chunk = f.divide(rest, f.size(lines.count))
+                else:
+                    rest, inside = f.divide(part.index, f.size(each))
+                    if order == "batch":
+                        number, (n, chunk) = rest, f.divide(inside, f.size(lines.count))
+                    else:
+                        chunk, (n, number) = inside, f.divide(rest, plan.panels)
+                    if each != 1:
+                        begins = f.compare("eq", part.index, "%first")
+                        new = f.binary("or", f.compare("eq", inside, 0), begins, "i1")
                 panel(n, number, lines.at(f, chunk), new)
     emit_tiles(k, plan)
     work = costs.work(cost, plan.out.batch * plan.out.height * plan.out.width)
     scratch = decoded_bytes(plan) if plan.decoded else plan.sums_bytes
     unit: Dimension = plan.panels if shares_lines(plan, target) else 1
     if plan.decoded:  # for the lines of a panel, or for a call
-        each = lines.count * (plan.out.batch if order == "batch" else 1)
         unit = each if order != "lines" and not plan.kept else 0
     parts = plan.out.batch * plan.panels * lines.count
     return single(k.step(parts, work, scratch, unit), over=plan.over)
