@@ -13,7 +13,6 @@ from dataclasses import field, replace
 from typing import ClassVar, TypeGuard
 
 from ...ir import dims
-from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node
 from ...ir.ops import Conv
 from ...records import dataclass
@@ -21,59 +20,17 @@ from ...target import Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, Offer
-from ..tiles.blocked import halo_layout, reckoned, without_halo
+from ..tiles.blocked import halo_layout, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, packed_operands
 from ..tiles.conv_plan import ConvPlan, emit_plan, extended, in_slices, tile_estimate
 from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add
 from ..tiles.panel import Panel
 from ..tiles.panels import Panels, PanelTiling, panel_tilings, panels_of
+from ..tiles.taps import Taps, reaching_share, window_taps
 from . import conv
 from .conv import dense_images, is_plain, plan_of, window
 
 SHARE = 0.8  # of all pixels' taps that reach the image, at most
-
-
-@dataclass(frozen=True)
-class Taps:
-    """The taps of a window along one axis, over an image of `size`, for a result of `length`."""
-
-    count: int
-    stride: int
-    dilation: int
-    before: int
-    size: Dimension
-    length: Dimension
-
-    def reckoned(self) -> KnownTaps:
-        """Over an image of the size that estimates reckon with."""
-        size, length = self.size, self.length
-        if not (isinstance(size, int) and isinstance(length, int)):
-            size = reckoned(size, (self.count - 1) * self.dilation + 1)
-            length = -(-size // self.stride)
-        return KnownTaps(self.count, self.stride, self.dilation, self.before, size, length)
-
-    def over(self, each: int) -> int:
-        """How far tiles of so many pixels read over an edge of the image."""
-        return (each - 1) * self.stride
-
-
-@dataclass(frozen=True)
-class KnownTaps(Taps):
-    """Those over an image of known size."""
-
-    size: int
-    length: int
-
-    def reach(self, first: int, last: int) -> tuple[int, int]:
-        """The first tap that reaches the image from any of some pixels, and the one behind the last."""
-        low = max(0, -((last * self.stride - self.before) // self.dilation))
-        high = (self.size - 1 + self.before - first * self.stride) // self.dilation + 1
-        return min(low, self.count), max(0, min(high, self.count))
-
-    def used(self, each: int) -> int:
-        """Taps of all tiles of `each` pixels."""
-        starts = [min(start, self.length - each) for start in range(0, self.length, each)]
-        return sum(max(0, high - low) for low, high in (self.reach(s, s + each - 1) for s in starts))
 
 
 # What is offered ---------------------------------------------------------------------------------
@@ -124,28 +81,19 @@ def _axes(node: Node) -> tuple[Taps, Taps] | None:
     if not _is_taken(node):
         return None
     image, result, win = dense_images(node)
-    x, out = (image.height, image.width), (result.height, result.width)
-    rows, columns = (
-        Taps(win.kernel[a], win.strides[a], win.dilations[a], dims.number(win.before[a]), x[a], out[a])
-        for a in (0, 1)
-    )
-    near, apart = (rows.reckoned(), columns.reckoned()), win.dilations != (1, 1)
-    sizes = [size for taps in near for size in (taps.size, taps.length)]
-    if win.taps < 2 or min(sizes) < 1 or max(taps.length for taps in near) < 2:
+    axes, apart = window_taps(image, result, win), win.dilations != (1, 1)
+    if axes is None:
         return None
-    inside = not any((*win.before, *win.after)) or all(taps.count <= taps.size for taps in near)
+    inside = not any((*win.before, *win.after)) or all(t.count <= t.reckoned().size for t in axes)
     if node.op.groups == 1 and not apart and inside:
         return None  # others fetch weights ahead
-    return rows, columns
+    return axes
 
 
 def used_share(node: Node) -> float:
     """Of all pixels' taps those that reach the image."""
-    share = 1.0
-    for taps in _axes(node) or ():
-        near = taps.reckoned()
-        share *= near.used(1) / (near.length * near.count)
-    return share
+    axes = _axes(node)
+    return 1.0 if axes is None else reaching_share(axes)
 
 
 def tile_shape(
@@ -177,7 +125,7 @@ def _tiles_estimate(
     image's border and the code are to follow from one shape of tiles."""
     (rows, columns), w, sums = shape, node.inputs[1].tensor, node.op.accumulate
     outputs, channels = dims.numbers(w.shape[:2])
-    down, across = (taps.reckoned() for taps in axes)
+    down, across = (axis.reckoned() for axis in axes)
     tiles = down.length // rows * -(-across.length // columns)
     depth = channels * down.used(rows) * across.used(columns) / tiles
     pixels = dims.typical(dims.product((node.outputs[0].shape[0], *node.outputs[0].shape[2:])))
@@ -233,11 +181,7 @@ class PaddedPlan(ConvPlan):
 
     def place_words(self, f: KernelFunction, y: str, x: str, width: int) -> list[str]:
         places = ((y, self.rows), (x, width))
-        return [
-            f"i64 {word}"
-            for taps, (first, each) in zip(self.axes, places)
-            for word in _reach(f, taps, first, each)
-        ]
+        return [f"i64 {word}" for axis, place in zip(self.axes, places) for word in axis.reach(f, *place)]
 
     def accumulate(
         self, f: KernelFunction, tile: Tile, sums: list[str], displacements: Sequence[int], panel: Panel
@@ -283,15 +227,6 @@ class PaddedPlan(ConvPlan):
                 columns.carry(*done)
             rows.carry(*columns.results)
         return list(rows.results)
-
-
-def _reach(f: KernelFunction, taps: Taps, first: str, each: int) -> tuple[str, str]:
-    """`Taps.reach` of so many pixels from one on that the run knows."""
-    behind = taps.before + taps.dilation - 1 - (each - 1) * taps.stride
-    low, _ = f.divide(f.maximum(0, f.sub(behind, f.mul(first, taps.stride))), taps.dilation)
-    left = f.sub(f.size(taps.size + taps.before + taps.dilation - 1), f.mul(first, taps.stride))
-    high, _ = f.divide(f.maximum(0, left), taps.dilation)
-    return f.minimum(low, taps.count), f.minimum(high, taps.count)
 
 
 def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:

@@ -126,10 +126,11 @@ def estimate(node: Node[Conv], target: Target, vectors: int) -> Estimate:
             ends = costs.compute(target, costs.TILE_VECTOR * rows * wide)
             tile = Estimate(compute=depth * step) + costs.overhead(target, costs.CONV_TILE) + ends
             found += tile * (lines * tall * count)
-    copies = TWICE if height > 1 and win.extent[0] > win.strides[0] else 1.0
+    whole = dims.typical(x.image) <= SCRATCH_BYTES / TWICE  # in one part
+    copies = TWICE if height > 1 and win.extent[0] > win.strides[0] and not whole else 1.0
     planes = dims.typical(x.batch) * groups * x.channels
     moved = 2 * planes * dims.typical(x.plane) * (1 if win.strides[1] == 1 else 2)
-    found += costs.move(target, copies * moved)
+    found += costs.move(target, copies * moved, min(2 * dims.typical(x.image), 2 * SCRATCH_BYTES))
     found += costs.overhead(target, copies * planes * dims.typical(x.height) * costs.COPIED_ROW)
     found += costs.epilogue(target, node, sums) + costs.traffic(target, node)
     return found + costs.stored(target, dims.number(node.inputs[1].tensor.nbytes))

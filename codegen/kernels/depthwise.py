@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import Protocol, Self, TypeVar
+from typing import ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -235,6 +235,12 @@ class DepthwisePlan:
     by_lines: bool = field(default=False, kw_only=True)
     apart: int = field(default=0, kw_only=True)  # how far a group's operands are from those of this member
 
+    strip_parameters: ClassVar[tuple[str, ...]] = ()  # of a strip's function, further ones
+
+    def strip_words(self, f: KernelFunction, y: str) -> list[str]:
+        """The arguments for these, of the strip that begins with row y."""
+        return []
+
     @property
     def single_row(self) -> bool:
         return self.out.height == 1
@@ -386,6 +392,7 @@ def emit_block(
                 f"ptr {weights}",
                 f"ptr {out.address(f, target, 0, 0, y)}",
                 *(f"i64 {c}" for c in columns),
+                *plan.strip_words(f, y),
                 *plan.epilogue.arguments(f, n, block, y, 0),
             ]
             f.statement(f"call void @{ENTRY}.strip{count}({', '.join(words)})")
@@ -407,6 +414,7 @@ def emit_strip(k: KernelText, plan: PlanT, strip: Callable[[KernelFunction, Plan
         "ptr noalias %out",
         "i64 %start",
         "i64 %stop",
+        *plan.strip_parameters,
         *plan.epilogue.parameters,
     ]
     start, stop = ("%start", "%stop") if plan.single_row else ("0", None)
@@ -417,19 +425,43 @@ def emit_strip(k: KernelText, plan: PlanT, strip: Callable[[KernelFunction, Plan
         f.statement("ret void")
 
 
-class FloatStrip:
-    """The function of a strip at work: weights that stay in registers, where each line of taps begins."""
+class StripSums:
+    """The function of a strip at work: what sums begin with, what they add, how they end."""
 
     def __init__(self, f: KernelFunction, plan: DepthwisePlan):
         self.f, self.plan, self.dtype = f, plan, plan.epilogue.sums
         self.size = plan.out.block * dtypes.itemsize(self.dtype)
-        win, x, out = plan.window, plan.x, plan.out
         element = scalar_type(self.dtype)
-        self.kind, self.source = vector_type(element, out.block), vector_type(element, plan.lanes.span)
+        self.kind, self.source = (vector_type(element, n) for n in (plan.out.block, plan.lanes.span))
+        self.panel = "%b"  # the weights that are read
+        self.initial = plan.epilogue.start(f, 1)[0]
+        self.finish = {w: Finish(plan.epilogue, f, plan.out, 1, (plan.rows, w)) for w in plan.widths}
+
+    def end(self, start: str, stop: str) -> None:
+        finished = self.finish[self.plan.widths[0]]
+        if finished.by_lines:
+            finished.rework((0, self.plan.rows), start, self.f.sub(stop, start))
+
+    def weight(self, product: int) -> str:
+        return self.f.load(self.kind, self.f.offset(self.panel, product * self.size), min(64, self.size))
+
+    def pixel(self, place: str) -> list[str]:
+        """The vectors of a pixel, one for each channel inside of a group."""
+        f, x, lanes = self.f, self.plan.x, self.plan.lanes
+        value = load_widened(f, x.dtype, self.dtype, lanes.span, place, min(64, lanes.span * x.itemsize))
+        if lanes.plain:
+            return [value]
+        return [permuted(f, self.source, value, lanes.permutation(c)) for c in range(lanes.inside)]
+
+
+class FloatStrip(StripSums):
+    """One whose weights may stay in registers, and where each line of taps begins."""
+
+    def __init__(self, f: KernelFunction, plan: DepthwisePlan):
+        super().__init__(f, plan)
+        win, x = plan.window, plan.x
         self.loaded: dict[int, str] = {}  # weights of a tile, where all its columns read them
         self.weights = [self.weight(p) for p in range(plan.products)] if self.resident() else None
-        self.initial = plan.epilogue.start(f, 1)[0]
-        self.finish = {w: Finish(plan.epilogue, f, out, 1, (plan.rows, w)) for w in plan.widths}
         count = (plan.rows - 1) * win.strides[0] + win.extent[0]
         self.lines = [f.offset("%a", f.size(iy * x.row)) for iy in range(count)]
 
@@ -438,9 +470,6 @@ class FloatStrip:
         plan, win = self.plan, self.plan.window
         sums = plan.widths[0] if plan.by_lines else open_sums(win, plan.rows)
         return _resident(self.f.target, win, plan.lanes, sums, self.dtype)
-
-    def weight(self, product: int) -> str:
-        return self.f.load(self.kind, self.f.offset("%b", product * self.size), min(64, self.size))
 
     def tile(self, width: int, column: str) -> None:
         """`width` columns from one on."""
@@ -456,19 +485,8 @@ class FloatStrip:
         if not finished.by_lines:
             finished.rework((0, plan.rows), column, width)
 
-    def end(self, start: str, stop: str) -> None:
-        finished = self.finish[self.plan.widths[0]]
-        if finished.by_lines:
-            finished.rework((0, self.plan.rows), start, self.f.sub(stop, start))
-
     def load(self, lines: Sequence[str], iy: int, ix: int) -> list[str]:
-        """The vectors of one tap, one for each channel inside of a group."""
-        f, x, lanes = self.f, self.plan.x, self.plan.lanes
-        place, align = f.offset(lines[iy], ix * x.pixel), min(64, lanes.span * x.itemsize)
-        value = load_widened(f, x.dtype, self.dtype, lanes.span, place, align)
-        if lanes.plain:
-            return [value]
-        return [permuted(f, self.source, value, lanes.permutation(c)) for c in range(lanes.inside)]
+        return self.pixel(self.f.offset(lines[iy], ix * self.plan.x.pixel))
 
     def combine(self, state: str | None, values: list[str], ky: int, kx: int) -> str:
         """state with one tap more."""

@@ -251,16 +251,12 @@ class VolumeStrip(FloatStrip):
 
     def __init__(self, f: KernelFunction, plan: VolumePlan):
         super().__init__(f, plan)
-        self.panel = "%b"  # the weights of a plane
         height = f.size(plan.along.heights[1])
         rows = [f.add("%row", iy) for iy in range(len(self.lines))]
         self.inside = [f.compare("ult", row, height) for row in rows]
 
     def resident(self) -> bool:
         return False
-
-    def weight(self, product: int) -> str:
-        return self.f.load(self.kind, self.f.offset(self.panel, product * self.size), min(64, self.size))
 
     def tile(self, width: int, column: str) -> None:
         f, plan, along = self.f, self.plan, self.plan.along
@@ -274,7 +270,7 @@ class VolumeStrip(FloatStrip):
             at = [f.offset(line, plane) for line in self.lines]
             if along.padded[1]:
                 at = [f.select(there, "ptr", p, zeros) for p, there in zip(at, self.inside)]
-            self.panel = f.offset("%b", f.mul(loop.index, plan.plane_bytes))
+            self.panel = f.offset("%b", f.mul(loop.index, plan.plane_bytes))  # the weights of a plane
             sums = dict(zip(outputs, loop.carried))
 
             def done(y: int, x: int, state: str) -> None:

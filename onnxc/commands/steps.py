@@ -146,7 +146,7 @@ def _memory_ns(machine: Target, read: int, constant: int, written: int, among: i
 def _products_ns(node: Node, machine: Target, sizes: Mapping[str, int]) -> float:
     """The time of a node's products, by the fastest instructions for them; of Winograd's, and of
     windows over padding, which are fewer. Winograd's transforms are instructions besides."""
-    from ..codegen.kernels import conv_padded, winograd
+    from ..codegen.kernels import conv_padded, depthwise_padded, winograd
     from ..ir.arithmetic import multiply_adds_of
     from ..ir.ops import Fused
 
@@ -157,8 +157,9 @@ def _products_ns(node: Node, machine: Target, sizes: Mapping[str, int]) -> float
     if node.choice is not None and node.choice.kernel is winograd:
         others = count * winograd.transforms_share(node, machine, node.choice.tiling)
         count *= winograd.products_share(node, node.choice.tiling)
-    if node.choice is not None and node.choice.kernel is conv_padded:
-        count *= conv_padded.used_share(node)
+    for padded in conv_padded, depthwise_padded:
+        if node.choice is not None and node.choice.kernel is padded:
+            count *= padded.used_share(node)
     return count / _products_rate(node, machine) + others / machine.facts.instructions if count else 0.0
 
 

@@ -8,7 +8,6 @@ from support.blocked_cases import bias, check, choices, convolution, laid_out, r
 from support.guarded import guarded
 
 from onnxc.codegen.kernels import conv_padded
-from onnxc.codegen.kernels.conv_padded import KnownTaps
 from onnxc.target import TARGETS as PROCESSORS
 
 
@@ -154,20 +153,6 @@ def test_groups_of_whole_blocks(target, inside, made):
 def test_groups_that_share_blocks_are_left_to_others(target, inside, made):
     case = convolution((1, 3 * inside, 11), (3 * made, inside, 40), 1, (20, 19), groups=3)
     assert not choices(case, conv_padded, target)[1]
-
-
-def test_a_tile_uses_the_taps_that_reach_the_image_from_any_of_its_pixels():
-    taps = KnownTaps(3, 1, 12, 12, 16, 16)
-    assert [taps.reach(y, y) for y in (0, 3, 4, 11, 12, 15)] == [
-        (1, 3),
-        (1, 3),
-        (1, 2),
-        (1, 2),
-        (0, 2),
-        (0, 2),
-    ]
-    assert taps.reach(0, 15) == (0, 3) and taps.used(1) == 24 and taps.used(16) == 3
-    assert KnownTaps(3, 1, 18, 18, 16, 16).used(1) == 16
 
 
 def test_what_has_little_padding_is_left_to_others():
