@@ -79,6 +79,7 @@ from .passes import (
     requantise,
     round_late,
     round_rows,
+    separate_volumes,
     shorten_epilogues,
     sink_reshapes,
     slice_early,
@@ -127,6 +128,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         multiply_pixels.multiply_pixels,
         unfold_transposed.unfold_transposed,
         multiply_taps.multiply_taps,
+        told(separate_volumes.separate_volumes),
         told(flatten_windows.flatten_windows),
         repeat_late.repeat_late,
         fold_constants.fold_constants,  # what was widened is constant, too, and what does not meet the batch

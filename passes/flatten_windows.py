@@ -39,8 +39,8 @@ def flatten_windows(graph: Graph, target: Target) -> Graph:
 
 def _flattened(graph: Graph, target: Target) -> Graph:
     rewriter = Rewriter(graph)
-    overlap = {node for node in graph.nodes if _overlap(node, target)}
-    if all(_is_pointwise(node) for node in overlap):
+    overlap = {node for node in graph.nodes if overlap_alone(node, target) and node.inputs[0].shape[0] == 1}
+    if all(is_pointwise(node) for node in overlap):
         overlap.clear()  # planes are images where windows are over others, too
     for node in graph.nodes:
         found = None
@@ -60,20 +60,20 @@ def _flattened(graph: Graph, target: Target) -> Graph:
     return rewriter.finish()
 
 
-def _overlap(node: Node, target: Target) -> bool:
-    """Whether the images that a convolution over a single volume becomes can be parts of memory that overlap:
-    planes, each of whole blocks of channels, that follow each other."""
+def overlap_alone(node: Node, target: Target) -> bool:
+    """Whether the images that a convolution over a volume becomes can be parts of memory that overlap, if it
+    is a single one: planes, each of whole blocks of channels, that follow each other."""
     op = node.op
     if not isinstance(op, Conv) or not _is_known(op, node.inputs[0], node.inputs[1], target):
         return False
-    (n, channels), w = node.inputs[0].shape[:2], node.inputs[1]
-    whole = n == 1 and dims.number(channels) % target.block == 0
+    channels, w = node.inputs[0].shape[1], node.inputs[1]
+    whole = dims.number(channels) % target.block == 0
     along = op.dilations[_shortest(w)] == 1
     plain = op.groups == 1 and not op.transposed and not _is_stem(node, target)
-    return whole and along and plain and (_is_pointwise(node) or _idle_pair(op, w.shape) is None)
+    return whole and along and plain and (is_pointwise(node) or _idle_pair(op, w.shape) is None)
 
 
-def _is_pointwise(node: Node[Conv]) -> bool:
+def is_pointwise(node: Node[Conv]) -> bool:
     """Whether every result sees one place."""
     return max(dims.numbers(node.inputs[1].shape[2:])) == 1
 

@@ -257,7 +257,8 @@ class Convolution:
         x = image_of(self.node.inputs[0].tensor)
         if self.gathers:
             x = gathered_pixels.gathered(x, self.out.height, self.out.width)
-        return replace(x, block=self.unit.depth, dtype=self.unit.lhs)
+        packed = replace(x, block=self.unit.depth, dtype=self.unit.lhs)
+        return packed if packed == x else replace(packed, pitch=0)  # a copy is no part of anything
 
     @property
     def packs(self) -> bool:

@@ -18,6 +18,7 @@ from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Layout, Node, TensorType, Value
 from ...ir.ops import Concat, If, Reorder, Reshape, Slice, Unfold
+from ..tiles.blocked import are_rows
 
 
 def view_of(node: Node) -> tuple[Value, Dimension] | None:
@@ -88,7 +89,8 @@ def _keeps_pixels(x: TensorType, out: TensorType) -> bool:
 
 def reshaped_layout(layout: Layout | None, of: TensorType, to: TensorType) -> Layout | None:
     """The layout of images that lie as `layout` says when they are seen as `to`: all axes keep their borders
-    where those are others that have size 1 and none; else the last one where it is as long, and no other."""
+    where those are others that have size 1 and none, and planes have borders along rows and columns alone;
+    else the last one where it is as long, and no other."""
     if layout is None:
         return None
     borders = dict(enumerate(layout.halo))
@@ -97,7 +99,9 @@ def reshaped_layout(layout: Layout | None, of: TensorType, to: TensorType) -> La
     if same and not any(border for a, border in borders.items() if a not in long):
         places = dict(zip(longs, long))
         halo = tuple(borders.get(places[a], 0) if a in places else 0 for a in range(to.rank - 2))
-        return replace(layout, halo=halo)
+        seen = replace(layout, halo=halo)
+        if are_rows(replace(to, layout=seen)):  # what kernels over more axes take
+            return seen
     kept = any(layout.halo) and dims.equal(of.shape[-1], to.shape[-1]) is True
     return replace(layout, halo=(*(0,) * (to.rank - 3), layout.halo[-1] if kept else 0))
 

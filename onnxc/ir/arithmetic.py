@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from . import dims
 from .dims import Dimension
-from .graph import Graph, Node, TensorType
-from .ops import Attention, Contract, Conv, Fused, If, Loop, Recurrent
+from .graph import Graph, Node, TensorType, Value
+from .ops import Attention, Contract, Conv, Elements, Fused, If, Loop, Recurrent
 
 MOST_TRIPS = 1 << 31  # a loop with a greater number of iterations is ended by its condition
 
@@ -47,7 +47,14 @@ def multiply_adds_of(node: Node) -> Dimension:
         case If(then=then, otherwise=otherwise):
             return dims.maximum(multiply_adds(then), multiply_adds(otherwise))
         case Loop(body=body):
-            trips = node.inputs[0].constant
-            known = 1 if trips is None else max(int(trips.array), 0)
-            return multiply_adds(body) * (known if known < MOST_TRIPS else 1)
+            return multiply_adds(body) * _trips(node.inputs[0])
     return 0
+
+
+def _trips(value: Value) -> Dimension:
+    """How often a loop is known to run, else 1."""
+    if value.constant is not None:
+        known = max(int(value.constant.array), 0)
+        return known if known < MOST_TRIPS else 1
+    made = value.producer
+    return made.op.dims[0] if made is not None and isinstance(made.op, Elements) else 1

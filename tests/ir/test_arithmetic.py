@@ -20,3 +20,8 @@ LOOP = """graph g(%c: bool[], %x: float32[n, 4], %w: float32[4, 4]) {
 def test_a_loop_counts_as_often_as_it_is_known_to_run(trips, rounds):
     graph = parse(LOOP.replace("TRIPS", str(trips)))
     assert str(multiply_adds(graph)) == (f"{16 * rounds}*n" if rounds else "0")
+
+
+def test_a_loop_over_a_size_counts_as_often_as_that_is():
+    graph = parse(LOOP.replace("constant int64[] (TRIPS)", "elements() dims=(n) shape=() dtype=int64"))
+    assert str(multiply_adds(graph)) == "16*n*n"

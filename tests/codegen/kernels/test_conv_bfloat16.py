@@ -123,3 +123,16 @@ def test_a_depthwise_convolution_reads_them_and_computes_in_float32(target):
         w = draw.integers(-9, 9, (40, 1, 3, 3)).astype(np.float32)
         op = Conv((strides,) * 2, (1,) * 4, (1, 1), groups=40)
         check(Case(op, [x, w], (1,)), depthwise, target, tolerance=0, output_halo=1)
+
+
+def test_images_that_overlap_are_packed_one_after_the_other():
+    """As those of a volume: how far they lie apart says nothing of their copies."""
+    case, target = halves((3, 16, 5, 6), (16, 16, 3, 3), pads=1), TARGETS["sapphirerapids"]
+    images = case.arrays[0].astype(np.float32)
+    case = replace(case, op=replace(case.op, narrow=True), arrays=[images, case.arrays[1]])
+    node, (choice, *_) = choices(case, conv_matrix, target)
+    alone, parts = laid_out(node, choice), laid_out(node, choice, parts=True)
+    wide, halo = 32, 1
+    for stored in (alone, parts):
+        (nbytes,) = conv_matrix.emit(stored, choice, target).temporaries
+        assert nbytes == 3 * (5 + 2 * halo) * (6 + 2 * halo) * wide * 2

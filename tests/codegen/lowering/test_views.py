@@ -488,6 +488,24 @@ def test_volumes_agree_in_any_memory(tmp_path):
     agrees_in_any_memory(model, tmp_path, [{"video": floats(n, 3, *size)} for n, *size in sizes])
 
 
+@pytest.mark.parametrize("batch", ["1", "n"])
+def test_a_line_of_planes_of_one_pixel_agrees_in_any_memory(batch, tmp_path):
+    """A convolution along it reads its padding beside the first plane, which no pool over planes writes."""
+    w = Weights(6)
+    w.add("wide", 16, 3, 3, 3, 3)
+    w.add("along", 16, 16, 3, 1, 1)
+    model = parsed(
+        """
+        line (float[BATCH, 3, 5, 2, 2] video) => (float[BATCH, 16, 5, 1, 1] out) {
+            a = Conv <pads = [1, 1, 1, 1, 1, 1]> (video, wide)
+            b = MaxPool <kernel_shape = [1, 2, 2]> (a)
+            out = Conv <pads = [1, 0, 0, 1, 0, 0]> (b, along)
+        }""".replace("BATCH", batch),
+        w,
+    )
+    agrees_in_any_memory(model, tmp_path, [{"video": floats(1, 3, 5, 2, 2)}])
+
+
 def test_joined_rows_of_any_number_agree_in_any_memory(tmp_path):
     model = parsed("""
         rows (float[n, 3] x, float[m, 3] y) => (float[k, 3] all, float[2] sums, float[m, 3] also) {
