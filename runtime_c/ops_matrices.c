@@ -226,7 +226,8 @@ ONNXC_OPERATOR(inverse)(onnxc_context *context, const onnxc_value *in, int32_t i
                         int32_t out_count, const int64_t *attributes) {
     (void)in_count, (void)out_count;
     int32_t outer = in->rank - 2, dtype = in->dtype;
-    int64_t n = in->dims[outer], bytes = onnxc_dtype_bytes(dtype) * n * n, count = onnxc_elements(outer, in->dims);
+    int64_t n = in->dims[outer], bytes = onnxc_dtype_bytes(dtype) * n * n;
+    int64_t count = n == 0 ? 0 : onnxc_elements(outer, in->dims); /* of nothing there may be very many */
     if (in->dims[outer + 1] != n) return onnxc_raise(context, ONNXC_DIMS_MISMATCH, in->dims[outer + 1]);
     char *results = onnxc_call_output(context, out, attributes[0], dtype, in->rank, in->dims);
     int64_t *columns = onnxc_call_scratch(context, n, sizeof *columns);

@@ -439,6 +439,7 @@ ONNXC_OPERATOR(dynamic_time_warping)(onnxc_context *context, const onnxc_value *
     (void)in_count, (void)out_count;
     int64_t rows = in->dims[0], columns = in->dims[1], cells, length = 0;
     if (!onnxc_multiply(rows, columns, &cells)) return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, rows);
+    if (cells == 0) rows = columns = 0; /* the other may be very large */
     const char *costs = in->data;
     char *from = onnxc_call_scratch(context, cells, sizeof *from);
     float *sums = onnxc_call_scratch(context, rows + 1, sizeof *sums); /* of the column before, then of this */

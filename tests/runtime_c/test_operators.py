@@ -258,6 +258,11 @@ def test_dynamic_time_warping(run, shape):
     same(run("dynamic_time_warping", costs), TWINS["dynamic_time_warping"]([costs], []))
 
 
+@pytest.mark.parametrize("shape", [(0, 2**40), (2**40, 0)])
+def test_there_is_no_way_through_a_matrix_without_cells(run, shape):
+    same(run("dynamic_time_warping", np.zeros(shape, np.float32)), [np.zeros((2, 0), np.int32)])
+
+
 # Sequences --------------------------------------------------------------------------------------------
 
 ITEMS = [
@@ -542,6 +547,10 @@ def test_inverses(run, shape):
     np.testing.assert_allclose(run("inverse", x)[0], np.linalg.inv(x), rtol=1e-10, atol=1e-12)
 
 
+def test_inverses_of_very_many_empty_matrices_are_at_hand(run):
+    assert run("inverse", np.zeros((2**40, 0, 0)))[0].shape == (2**40, 0, 0)
+
+
 @pytest.mark.parametrize("n", [3, 40, 70])
 def test_a_matrix_without_an_inverse_gives_no_numbers(run, n):
     assert not np.isfinite(run("inverse", np.ones((n, n), np.float32))[0]).any()
@@ -815,7 +824,7 @@ def _has_locale(name: str) -> bool:
 @pytest.mark.parametrize("inverse", [0, 1])
 def test_fourier_agrees_with_its_twin(run, parts, inverse):
     draw = np.random.default_rng(3)
-    for n in (1, 2, 3, 4, 7, 8, 12, 30, 35, 64, 97, 121, 400, 442, 512):
+    for n in (1, 2, 3, 4, 7, 8, 12, 30, 35, 53, 64, 97, 121, 400, 442, 512, 514, 1009):
         for times in {n, n // 2 + 1}:
             x, length = draw.standard_normal((2, 3, times, parts)), np.int64(n)
             for halved in {0, int((parts == 2) == inverse and (not inverse or times == n // 2 + 1))}:
@@ -830,3 +839,15 @@ def test_fourier_agrees_with_its_twin(run, parts, inverse):
         same(got, TWINS["fourier"]([np.ones((3, 1, parts)), np.int64(0)], (inverse, halved))[0])
     for n in (2, -1):
         refused(run, "invalid_value", "fourier", np.zeros((3, parts)), np.int64(n), attributes=(inverse, 0))
+
+
+def test_a_transform_of_a_large_prime_length_takes_no_square_of_it(run):
+    x, length = np.random.default_rng(3).standard_normal((1, 199_999, 2)), np.int64(199_999)
+    (wanted,) = TWINS["fourier"]([x, length], (0, 0))
+    (got,) = run("fourier", x, length, attributes=(0, 0))
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-14 * np.abs(wanted).max())
+
+
+def test_transforms_of_no_rows_need_no_memory(run):
+    (got,) = run("fourier", np.zeros((0, 1, 2)), np.int64(2**40), attributes=(0, 0))
+    assert got.shape == (0, 2**40, 2)
