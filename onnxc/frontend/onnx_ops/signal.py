@@ -3,7 +3,8 @@ windows, mel weights.
 
 A transform sums over the time axis and the real and imaginary parts at once: weights [time, part in,
 bin, part out]. One of a length that is known and large is several short ones, or adds numbers that have the
-same angles first; one of a length that only the run knows is a function of the C runtime.
+same angles first; one of a length that only the run knows, or of large factors, is a function of the C
+runtime.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import TensorType, Value
-from .common import axis_switch, checked, element_type, generate, length, scalar, wide
+from .common import axis_switch, checked, element_type, generate, length, scalar, wide, zeros
 from .rules import onnx_op
 
 LARGEST_FACTOR = 64  # of a size, that is transformed by one product
@@ -26,6 +27,9 @@ READS = 9  # multiply-adds that it takes as long as to read a weight
 FOLDS = 80  # that it takes as long as to add and move a number before and behind a product, ...
 LARGEST_FOLD = 2048  # ... of a size whose weights are not too many
 CACHE = 1 << 22  # bytes that stay in caches between products
+CALLS = 3000  # multiply-adds that it takes as long as to transform a number of large factors by the runtime
+LARGEST_WEIGHTS = 1 << 24  # bytes of a product: more would be made in every run
+EXACT = "float64"  # what sums are computed in, so that what cancels is zero to the precision of the data
 
 # Fourier transforms ------------------------------------------------------------------------------
 
@@ -100,13 +104,19 @@ def _whole(b: Builder, x: Value, size: int, inverse: bool) -> Value:
     return b.reshape(b.transpose(z, (*outer, at + 1, at, at + 2)), (*rows, size, 2))
 
 
-def _folds(rows: int, period: int, bins: int) -> bool:
+def _divides(weights: int, period: int, parts: int) -> bool:
+    """Whether a transform of all times is less work by factors than by one product with so many weights."""
+    least, first = _plan(period, parts)
+    return first is not None and least * period < weights
+
+
+def _folds(rows: int, weights: int, period: int) -> bool:
     """Whether the transform of so many rows of real numbers is faster with numbers added first. Of
     few rows most of the time is for reading weights; many, by factors, leave the caches between products."""
     read = 1 + READS / rows
     spilled = 16 * rows * period > CACHE
-    factors = _divides(bins, period, 1)
-    others = _plan(period, 1)[0] * (2 if spilled else 1) if factors else 2 * bins * read
+    factors = _divides(weights, period, 1)
+    others = _plan(period, 1)[0] * (2 if spilled else 1) if factors else weights * read / max(period, 1)
     return period % 4 == 0 and period <= LARGEST_FOLD and FOLDS + period * read / 4 < others
 
 
@@ -148,6 +158,30 @@ def _folded(b: Builder, x: Value, size: int) -> Value:
     return b.take(b.reshape(y, (*rows, 2 * count, 2)), len(rows), 0, half + 1)
 
 
+def _remainder(size: int, parts: int) -> int:
+    """How many times the last product of a transform by factors is of."""
+    first = _plan(size, parts)[1]
+    return size if first is None else _remainder(size // first, 2)
+
+
+def _called(rows: int, weights: int, period: int, parts: int) -> bool:
+    """Whether the transform of so many rows is faster by the runtime, which knows a way for large factors,
+    than by factors or by one product with so many weights."""
+    work = weights
+    if _divides(weights, period, parts):
+        work, weights = _plan(period, parts)[0] * period, 4 * _remainder(period, parts) ** 2
+    read = READS * weights / rows if 8 * weights > CACHE else 0
+    return 8 * weights > LARGEST_WEIGHTS or work + read > CALLS * period
+
+
+def _extended(b: Builder, x: Value, size: Dimension) -> Value:
+    """x [..., times, parts] with zeros behind its times."""
+    if x.shape[-2] == size:
+        return x
+    after = (*(0,) * (x.rank - 2), size - x.shape[-2], 0)
+    return b.emit(ops.Pad("constant", (0,) * x.rank, after), x, zeros(b, x.dtype, ()))[0]
+
+
 def _mirrored(b: Builder, half: Value, size: int) -> Value:
     """All bins of real numbers, of which half [..., size / 2 + 1, 2] are first: others are conjugates."""
     *rows, count, _ = half.shape
@@ -155,6 +189,37 @@ def _mirrored(b: Builder, half: Value, size: int) -> Value:
     back = b.slice(half, (*(0,) * at, others, 0), (*rows, others, 2), (*(1,) * at, -1, 1))
     imaginary = expr.index(at + 1).equals(1)
     return b.concat([half, b.map(back, lambda e: expr.where(imaginary, -e, e))], at)
+
+
+def _by_runtime(b: Builder, x: Value, period: Dimension, inverse: bool, onesided: bool) -> Value:
+    """The sums of x [..., times, parts] for the bins, or for the times of an inverse."""
+    half = dims.floor_divide(period, 2) + 1
+    bins, out = (half, 2) if onesided and not inverse else (period, 1 if onesided else 2)
+    type_ = TensorType(EXACT, (*x.shape[:-2], bins, out))
+    return b.call(
+        "fourier", [b.cast(x, EXACT), b.elements([period])], [type_], [int(inverse), int(onesided)]
+    )[0]
+
+
+def _of_known_size(b: Builder, x: Value, period: int, inverse: bool, onesided: bool) -> Value:
+    """The same where how many times, parts and bins there are is known."""
+    *rows, _, _ = x.shape
+    times, parts = (dims.number(n) for n in x.shape[-2:])
+    half, halved, at = period // 2 + 1, onesided and inverse, len(rows)
+    bins, out = half if onesided and not inverse else period, 1 if halved else 2
+    count, weights = dims.typical(dims.product(rows)), parts * out * bins * times
+    if parts == 1 and not inverse and _folds(count, weights, period):
+        y = _folded(b, _extended(b, x, period), period)
+        return y if onesided else _mirrored(b, y, period)
+    whole = 2 if halved else parts
+    if _called(count, weights, period, whole):
+        return _by_runtime(b, x, period, inverse, onesided)
+    y = b.cast(x, EXACT)
+    if not _divides(weights, period, whole):
+        return _product(b, y, _angles(b, bins, times, period, (parts, out), inverse, halved))
+    y = _mirrored(b, _extended(b, y, half), period) if halved else _extended(b, y, period)
+    y = b.take(_whole(b, y, period, inverse), at, 0, bins)
+    return b.take(y, at + 1, 0, out)
 
 
 def _transformed(b: Builder, x: Value, axis: int, period: Dimension, inverse: bool, onesided: bool) -> Value:
@@ -169,36 +234,19 @@ def _transformed(b: Builder, x: Value, axis: int, period: Dimension, inverse: bo
         )
     half = dims.floor_divide(period, 2) + 1
     times = dims.minimum(x.shape[axis], half if onesided and inverse else period)
-    bins, out = (half, 2) if onesided and not inverse else (period, 1 if onesided else 2)
-    exact = "float64"  # so that what cancels is zero to the precision of the data
     last = x.rank - 2  # where the axis is neighbour to the parts, so that bins and parts are columns
     order = [k for k in range(last + 1) if k != axis]
     y = b.transpose(b.take(x, axis, 0, times), (*order, axis, last + 1))
-    whole = isinstance(period, int) and times == period and isinstance(parts, int)
-    rows = dims.typical(dims.product(y.shape[:-2]))
-    if whole and parts == 1 and not inverse and _folds(rows, dims.number(period), dims.number(bins)):
-        y = _folded(b, y, dims.number(period))
-        y = y if onesided else _mirrored(b, y, dims.number(period))
+    if isinstance(period, int) and isinstance(parts, int):
+        if not isinstance(times, int):
+            y = _extended(b, y, half if onesided and inverse else period)
+        y = _of_known_size(b, y, period, inverse, onesided)
     else:
-        y = b.cast(y, exact)
-        if not isinstance(period, int):
-            type_ = TensorType(exact, (*y.shape[:-2], bins, out))
-            y = b.call("fourier", [y, b.elements([period])], [type_], [int(inverse), int(onesided)])[0]
-        elif whole and _divides(bins, period, dims.number(parts)):
-            y = b.take(_whole(b, y, period, inverse), last, 0, bins)
-        else:
-            halved = onesided and inverse
-            y = _product(b, y, _angles(b, bins, times, period, (parts, out), inverse, halved))
+        y = _by_runtime(b, y, period, inverse, onesided)
     if inverse:
-        y = b.map(y, lambda e: e / expr.size(period).cast(exact))
+        y = b.map(y, lambda e: e / expr.size(period).cast(EXACT))
     back = sorted(range(last + 1), key=(*order, axis).__getitem__)
     return b.cast(b.transpose(y, (*back, last + 1)), x.dtype)
-
-
-def _divides(bins: Dimension, period: int, parts: int) -> bool:
-    """Whether a transform of all times is less work by factors, of which all bins are made."""
-    least, first = _plan(period, parts)
-    return first is not None and isinstance(bins, int) and least * period < 2 * parts * period * bins
 
 
 @onnx_op(since=20)
