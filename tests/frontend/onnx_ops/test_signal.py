@@ -82,6 +82,64 @@ def test_a_large_transform_makes_no_matrix_of_its_size():
     assert max(map(math.prod, made)) <= 64 * 4096
 
 
+def made(inputs, **attributes):
+    """How many elements the largest value has that a transform makes."""
+    graph = import_model(model("DFT", 17, inputs, attributes, constants=True)).graph
+    return max(math.prod(value.tensor.shape) for node in graph.nodes for value in node.outputs)
+
+
+@pytest.mark.parametrize("times, size", [(1500, 2048), (4096, 2048), (3000, 4096)], ids=str)
+def test_a_transform_of_another_length_makes_no_matrix_of_its_size(times, size):
+    for parts in (1, 2):
+        assert made([normal(1, times, parts), np.array(size)], axis=1) <= 64 * size
+
+
+@pytest.mark.parametrize("size", [1024, 2048, 4096])
+def test_an_inverse_of_half_of_the_bins_makes_no_matrix_of_its_size(size):
+    assert made([normal(1, size // 2 + 1, 2), np.array(size)], axis=1, inverse=1, onesided=1) <= 64 * size
+
+
+@pytest.mark.parametrize("size", [1511, 2042, 4093, 10007])
+def test_a_transform_of_large_factors_makes_no_matrix_of_its_size(size):
+    for inverse in (0, 1):
+        assert made([normal(1, size, 2)], axis=1, inverse=inverse) <= 64 * size
+    assert made([normal(1, size, 1)], axis=1, onesided=1) <= 64 * size
+    half = [normal(1, size // 2 + 1, 2), np.array(size)]
+    assert made(half, axis=1, inverse=1, onesided=1) <= 64 * size
+
+
+LENGTHS = [(3, 8), (40, 64), (300, 512), (700, 512), (10, 2048), (1500, 2042), (90, 97), (1200, 1511)]
+
+
+@pytest.mark.parametrize("open_times", [False, True], ids=["known", "open"])
+@pytest.mark.parametrize("times, size", LENGTHS, ids=str)
+@pytest.mark.parametrize("opset", [17, 20])
+def test_transforms_cut_and_extend_to_a_known_length(opset, times, size, open_times):
+    x = normal(2, times, 3, 2).astype(np.float64)
+
+    def found(x, **attributes):
+        inputs = [x, np.array(size)]
+        if opset == 20:
+            inputs.append(np.array(1))
+        else:
+            attributes["axis"] = 1
+        proto = model("DFT", opset, inputs, attributes, constants=True)
+        if open_times:
+            proto.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "times"
+        return evaluate(proto, [x])[0]
+
+    complex_, real, half = x[..., 0] + 1j * x[..., 1], x[..., :1], size // 2 + 1
+    for result, expected in (
+        (found(x), parts(np.fft.fft(complex_, size, 1))),
+        (found(x, inverse=1), parts(np.fft.ifft(complex_, size, 1))),
+        (found(real), parts(np.fft.fft(real[..., 0], size, 1))),
+        (found(real, onesided=1), parts(np.fft.rfft(real[..., 0], size, 1))),
+        (found(x[:, :half], inverse=1, onesided=1), np.fft.irfft(complex_, size, 1)[..., None]),
+    ):
+        assert result.shape == expected.shape
+        assert np.abs(result - expected).max() <= 1e-13 * np.abs(expected).max()
+
+
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_the_inverse_of_one_bin_of_a_onesided_transform_is_empty(symbolic):
     x = np.ones((1, 2), np.float32)
