@@ -70,14 +70,15 @@ static void onnxc_fourier_step(const double *from, double *to, const double *roo
             }
 }
 
-/* The factor behind p, or p itself, of the m numbers that steps are still to be taken for. */
+/* The next factor of m, from p on: 4 first, then 2, 3 and odd ones. */
 static int64_t onnxc_fourier_factor(int64_t p, int64_t m) {
     while (m % p != 0) p = p == 4 ? 2 : p == 2 ? 3 : p * p < m ? p + 2 : m;
     return p;
 }
 
 /* Transforms n numbers at x, with as much memory at `other`; where they are then, NULL if the run is cancelled. */
-static double *onnxc_fourier(onnxc_context *context, double *x, double *other, const double *roots, int64_t n, bool inverse) {
+static double *onnxc_fourier(onnxc_context *context, double *x, double *other, const double *roots, int64_t n,
+                             bool inverse) {
     for (int64_t p = 4, m = n, s = 1; m > 1; s *= p) {
         if (onnxc_cancelled(context)) return NULL;
         p = onnxc_fourier_factor(p, m);
@@ -106,8 +107,10 @@ typedef struct onnxc_chirp {
     int64_t n, size;
 } onnxc_chirp;
 
-/* Fills both, with memory for 2 size numbers at x; false if the run is cancelled. */
-static bool onnxc_chirp_make(onnxc_context *context, const onnxc_chirp *c, double *x, const double *roots, bool inverse) {
+/* Fills both, with memory for 2 size numbers at x; false if the run is cancelled. The filter brings numbers back from
+ * their transform, which is why it is divided by the size. */
+static bool onnxc_chirp_make(onnxc_context *context, const onnxc_chirp *c, double *x, const double *roots,
+                             bool inverse) {
     int64_t n = c->n, size = c->size;
     onnxc_fourier_roots(x, 2 * n, inverse);
     for (int64_t k = 0, square = 0; k < n; k++) { /* modulo 2 n, so that angles are exact */
@@ -128,7 +131,8 @@ static bool onnxc_chirp_make(onnxc_context *context, const onnxc_chirp *c, doubl
 
 /* Transforms n numbers at x, zeros behind them up to the size, as `onnxc_fourier` does. The transform back is the
  * conjugate of the conjugates' transform. */
-static double *onnxc_fourier_convolved(onnxc_context *context, double *x, double *other, const double *roots, const onnxc_chirp *c) {
+static double *onnxc_fourier_convolved(onnxc_context *context, double *x, double *other, const double *roots,
+                                       const onnxc_chirp *c) {
     for (int64_t k = 0; k < c->n; k++) onnxc_turned(x + 2 * k, x[2 * k], x[2 * k + 1], c->chirp + 2 * k);
     double *bins = onnxc_fourier(context, x, other, roots, c->size, false);
     if (bins == NULL) return NULL;
@@ -166,7 +170,7 @@ ONNXC_OPERATOR(fourier)(onnxc_context *context, const onnxc_value *in, int32_t i
     bool convolved = size != n;
     double *roots = onnxc_call_scratch(context, 6 * size + (convolved ? 2 * (size + n) : 0), sizeof *roots);
     if (roots == NULL) return context->status;
-    double *given = roots + 2 * size, *other = given + 2 * size, *filter = other + 2 * size;
+    double *given = roots + 2 * size, *other = given + 2 * size, *filter = other + 2 * size; /* a convolution's */
     onnxc_chirp chirp = {.filter = filter, .chirp = filter + 2 * size, .n = n, .size = size};
     onnxc_fourier_roots(roots, size, inverse && !convolved);
     if (convolved && !onnxc_chirp_make(context, &chirp, given, roots, inverse)) return ONNXC_CANCELLED;
