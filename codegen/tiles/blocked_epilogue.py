@@ -28,6 +28,7 @@ from ..text.scalar import lower
 from ..text.vectors import Vectors
 from .blocked import Image, Window, Wrapped, are_rows, displaced, image_of, keep_channels, without_halo
 from .epilogue import bounds_of, in_registers
+from .strides import broadcast_stride
 
 COLUMN = "%column"  # in a row of the image, of the first pixel of a tile that goes on in the next
 
@@ -58,8 +59,8 @@ def place_in(f: KernelFunction, image: Image, pointer: str, columns: int) -> Pla
 @dataclass(frozen=True)
 class Reading:
     """How the node's operand `index`, number index - 1 of the Expr, is read at a position of the
-    output: bytes from one image, block of channels, row and pixel to the next, 0 where it repeats;
-    `vector`: a position holds a block of channels, not one element for all of them."""
+    output: bytes from one image, block of channels, row and pixel to the next, 0 where it repeats, which the
+    run tells where it may; `vector`: a position holds a block of channels, not one element for all of them."""
 
     index: int
     dtype: str
@@ -107,13 +108,14 @@ def pack_operand(value: Value, rank: int, block: int) -> Constant | None:
 def reading_of(index: int, value: Value, type_: TensorType, out: TensorType, block: int) -> Reading | None:
     """How `value`, operand `index`, is read when stored as `type_`; None where kernels cannot."""
     shape, size = _aligned(type_.shape, out.rank), dtypes.itemsize(type_.dtype)
-    if any(a != 1 and dims.equal(a, b) is not True for a, b in zip(shape, out.shape)):
-        return None
     vector, layout = shape[1] != 1, type_.layout
+    if vector and dims.equal(shape[1], out.shape[1]) is not True:
+        return None
     if is_packed(value, out.rank):
         layout = without_halo(block, out.rank - 2)
-    repeats = [a == 1 for a, b in zip(shape[2:-1], out.shape[2:-1]) if b != 1]
-    if len(set(repeats)) > 1:  # along some of the axes that are rows together
+    batch, _, *outer, columns = (broadcast_stride(1, a, b) for a, b in zip(shape, out.shape))
+    rows = {step for step, size in zip(outer, out.shape[2:-1]) if size != 1}
+    if len(rows) > 1:  # along some of the axes that are rows together
         return None
     origin: Dimension
     strides: tuple[Dimension, ...]
@@ -128,10 +130,8 @@ def reading_of(index: int, value: Value, type_: TensorType, out: TensorType, blo
         if vector and (shape[1] % block or any(s != 1 for s in shape[2:])):
             return None
         origin, strides = 0, (dims.product(shape[1:]) * size, block * size, shape[-1] * size, size)
-    (*outer, columns) = shape[2:]
-    rows = dims.product(outer)
-    along = (shape[0] != 1, vector, rows != 1, columns != 1)
-    n, j, y, x = (s if a else 0 for s, a in zip(strides, along))
+    steps = batch, int(vector), next(iter(rows), 0), columns
+    n, j, y, x = (stride * step for stride, step in zip(strides, steps))
     return Reading(index, type_.dtype, origin, (n, j, y, x), vector)
 
 

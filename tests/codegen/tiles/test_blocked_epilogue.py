@@ -5,7 +5,15 @@ import pytest
 from support import harness
 from support.blocked_cases import check, choices, convolution, laid_out, random, symbols
 
-from onnxc.codegen.kernels import conv, conv_grouped, conv_stem, conv_transpose, depthwise, winograd
+from onnxc.codegen.kernels import (
+    conv,
+    conv_grouped,
+    conv_stem,
+    conv_transpose,
+    depthwise,
+    depthwise_volume,
+    winograd,
+)
 from onnxc.ir.expr import apply, input_
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
@@ -81,3 +89,30 @@ def test_a_block_holds_as_many_channels_of_every_type(target, dtype):
     node, (choice,) = choices(case, conv, target)
     assert {layout.block for layout in (choice.inputs[0], choice.output)} == {target.block}
     assert laid_out(node, choice).outputs[0].type.storage == (1, -(-24 // target.block), 5, 6, target.block)
+
+
+@TARGETS
+@EVERY
+@pytest.mark.parametrize("repeats", [(), (0,), (2,), (3,), (0, 2, 3)], ids=str)
+def test_operands_may_repeat_along_axes_where_only_the_run_can_tell(target, kernel, x, w, options, repeats):
+    whole = result_shape((2, *x[1:]), w, options)
+    shape = tuple(1 if axis in repeats else size for axis, size in enumerate(whole))
+    extra = [random(*shape, seed=3), random(shape[0], whole[1], 1, 1, seed=4), random(*shape[2:], seed=5)]
+    body = input_(0, "float32") * input_(1, "float32") + input_(2, "float32") + input_(3, "float32")
+    extra = [(array, False) for array in extra]
+    case = convolution((2, *x[1:]), w, epilogue=body, extra=extra, **options)
+    n, h, v = symbols("n", "h", "v")
+    case.shapes = {2: (n, whole[1], h, v), 3: (n, whole[1], 1, 1), 4: (h, v)}
+    check(case, kernel, target, output_halo=1)
+
+
+@TARGETS
+@pytest.mark.parametrize("repeats", [False, True])
+def test_rows_of_volumes_may_repeat_along_one_axis(target, repeats):
+    residual = random(2, 18, 1, 1 if repeats else 5, 7, seed=3)
+    body, whole = input_(0, "float32") + input_(1, "float32"), (2, 18, 1, 5, 7)
+    case = convolution(
+        whole, (18, 1, 1, 3, 3), groups=18, pads=(0, 1, 1) * 2, epilogue=body, extra=[(residual, False)]
+    )
+    case.shapes = {2: symbols(2, 18, 1, "h", 7)}
+    check(case, depthwise_volume, target)
