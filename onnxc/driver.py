@@ -40,6 +40,7 @@ from .ir.verify import verify
 from .options import DEFAULTS, OPTIMIZE, PRECISIONS, Options
 from .passes import (
     absorb_transposes,
+    align_operands,
     assign_slices,
     attend_inputs,
     attend_stored,
@@ -162,6 +163,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         told(join_convolutions.join_convolutions),
         attend_stored.attend_stored,
         fuse_epilogues.fuse_epilogues,
+        align_operands.align_operands,
         fuse_experts.fuse_experts,
         fuse_pools.fuse_pools,
         requantise.requantise,

@@ -3,14 +3,15 @@
 map(conv(%x, %w), %b) { max(add($0, $1), 0.0) }   →   conv(%x, %w, %b) epilogue { max(add($0, $1), 0.0) }
 
 The Map must be the result's only reader and keep its shape. Where two results meet in one Map, as in a
-residual addition of two convolutions, the later one takes it and reads the other.
+residual addition of two convolutions, the later one takes it and reads the other. A convolution takes what
+is certainly read as an image: for each channel, or alike for all.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir import expr
+from ..ir import dims, expr
 from ..ir.graph import Graph, Node, Rewriter, Value, make_node
 from ..ir.ops import Contract, Conv, Map
 from ..ir.regions import everywhere
@@ -46,9 +47,20 @@ def _takes(host: Node | None, result: Value, node: Node) -> bool:
         return False
     if result.shape != node.outputs[0].shape or expr.contains(node.op.body, "index", "check"):
         return False
+    if isinstance(host.op, Conv) and not all(_is_image(v, result) for v in node.inputs):
+        return False
     operands = len(host.inputs) - 2 + len(node.inputs) - 1
     previous = expr.instructions(host.op.epilogue) if host.op.epilogue is not None else 0
     return operands <= MAX_OPERANDS and previous + expr.instructions(node.op.body) <= MAX_INSTRUCTIONS
+
+
+def _is_image(value: Value, result: Value) -> bool:
+    """Whether kernels of a convolution read a value beside its result: it certainly has as many channels or
+    one for all, and repeats along all of the axes that are rows together, those before the last, or none."""
+    shape = (1,) * (result.rank - value.rank) + value.shape
+    _, channels, *outer, _ = map(dims.repeats, shape, result.shape)
+    rows = {repeats for repeats, size in zip(outer, result.shape[2:]) if size != 1}
+    return isinstance(channels, int) and len(rows) <= 1
 
 
 def _with_epilogue(host: Node, result: Value, node: Node) -> Node:

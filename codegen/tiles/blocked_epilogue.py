@@ -28,7 +28,6 @@ from ..text.scalar import lower
 from ..text.vectors import Vectors
 from .blocked import Image, Window, Wrapped, are_rows, displaced, image_of, keep_channels, without_halo
 from .epilogue import bounds_of, in_registers
-from .strides import broadcast_stride
 
 COLUMN = "%column"  # in a row of the image, of the first pixel of a tile that goes on in the next
 
@@ -59,8 +58,8 @@ def place_in(f: KernelFunction, image: Image, pointer: str, columns: int) -> Pla
 @dataclass(frozen=True)
 class Reading:
     """How the node's operand `index`, number index - 1 of the Expr, is read at a position of the
-    output: bytes from one image, block of channels, row and pixel to the next, 0 where it repeats, which the
-    run tells where it may; `vector`: a position holds a block of channels, not one element for all of them."""
+    output: bytes from one image, block of channels, row and pixel to the next, 0 where it repeats, as the run
+    may have to tell; `vector`: a position holds a block of channels, not one element for all of them."""
 
     index: int
     dtype: str
@@ -113,7 +112,7 @@ def reading_of(index: int, value: Value, type_: TensorType, out: TensorType, blo
         return None
     if is_packed(value, out.rank):
         layout = without_halo(block, out.rank - 2)
-    batch, _, *outer, columns = (broadcast_stride(1, a, b) for a, b in zip(shape, out.shape))
+    batch, _, *outer, columns = (1 - dims.repeats(a, b) for a, b in zip(shape, out.shape))
     rows = {step for step, size in zip(outer, out.shape[2:-1]) if size != 1}
     if len(rows) > 1:  # along some of the axes that are rows together
         return None
@@ -143,11 +142,15 @@ def operand_layouts(node: Node, block: int) -> tuple[Layout | None, ...] | None:
     if body is not None and any(e.op in ("index", "check") for e in expr.topological(body)):
         return None
     for index, value in enumerate(node.inputs[2:], 2):
-        whole = value.constant is None and value.rank == out.rank and value.shape[1] != 1
-        layout = without_halo(block, out.rank - 2) if whole else None
-        if reading_of(index, value, replace(value.tensor, layout=layout), out, block) is None:
+        layouts: list[Layout | None] = [None]
+        if value.constant is None and value.rank == out.rank and value.shape[1] != 1:
+            layouts.append(without_halo(block, out.rank - 2))
+        for layout in layouts:
+            if reading_of(index, value, replace(value.tensor, layout=layout), out, block) is not None:
+                found.append(layout)
+                break
+        else:
             return None
-        found.append(layout)
     return tuple(found)
 
 

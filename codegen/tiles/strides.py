@@ -21,11 +21,7 @@ def row_major(shape: Sequence[Dimension], step: Dimension = 1) -> tuple[Dimensio
 def broadcast_stride(stride: Dimension, size: Dimension, whole: Dimension) -> Dimension:
     """The stride of an axis of `size` in a loop over `whole`: 0 where it repeats, chosen by the run where
     only it can tell."""
-    if size == 1:
-        return 0
-    if dims.equal(size, whole) or dims.at_least(size, 2):
-        return stride
-    return stride * (1 - dims.compare("eq", size, 1))
+    return stride * (1 - dims.repeats(size, whole))
 
 
 def continues(outer: Iterable[Dimension], inner: Iterable[Dimension], size: Dimension) -> bool:

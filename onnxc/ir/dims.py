@@ -644,6 +644,14 @@ def _is_broadcast_of(whole: Dim, part: Dim) -> bool:
     return isinstance(atom, Apply) and atom.kind == "broadcast" and part in (atom.left, atom.right)
 
 
+def repeats(size: Dimension, whole: Dimension) -> Dimension:
+    """1 where an axis of `size` repeats along one of `whole`, as broadcasting has it, 0 where it goes along;
+    symbolic where the run decides."""
+    if size == 1:
+        return 1
+    return 0 if equal(size, whole) else compare("eq", size, 1)
+
+
 def compare(kind: str, a: Dimension, b: Dimension) -> Dimension:
     """1 or 0 for `eq` or `lt`, symbolic where the run decides."""
     known = equal(a, b) if kind == "eq" else less(a, b)

@@ -185,6 +185,14 @@ def test_broadcasting_a_part_with_its_whole_gives_the_whole():
     assert dims.broadcast(dims.broadcast(n, m), m) == dims.broadcast(n, m)
 
 
+def test_the_run_tells_what_repeats_where_sizes_do_not():
+    assert dims.repeats(1, n) == 1
+    assert dims.repeats(n, n) == 0
+    assert dims.repeats(5, n) == 0
+    either = dims.repeats(n, dims.broadcast(n, m))
+    assert [dims.evaluate(either, {"n": size}) for size in (0, 1, 2)] == [0, 1, 0]
+
+
 def test_equality_is_true_false_or_unknown():
     assert dims.equal(n + m, m + n) is True
     assert dims.equal(n, n + 1) is False

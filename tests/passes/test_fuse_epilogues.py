@@ -1,8 +1,9 @@
 """fuse_epilogues: a Map over the result of a convolution or contraction becomes its epilogue."""
 
 import pytest
-from support.pass_text import agrees, becomes, stays
+from support.pass_text import agrees, becomes, ops, stays
 
+from onnxc.ir.text_parser import parse
 from onnxc.passes.fuse_epilogues import fuse_epilogues
 from onnxc.passes.fuse_maps import MAX_INSTRUCTIONS
 
@@ -110,6 +111,39 @@ def test_a_result_that_is_read_twice_keeps_its_map(readers):
 
 def test_a_map_of_a_larger_shape_stays():
     stays(fuse_epilogues, CONVOLUTION.replace("READERS", "%1 = map(%0, %y) { add($0, $1) } return %1"))
+
+
+VOLUMES = """graph g(%x: float32[n, 8, d, h, w], %k: float32[8, 8, 1, 3, 3], %y: float32[SHAPE]) {
+    %0 = conv(%x, %k) strides=(1, 1, 1) pads=(0, 1, 1, 0, 1, 1) dilations=(1, 1, 1)
+    %1 = map(%0, %y) { add($0, $1) }
+    return %1
+}"""
+
+
+@pytest.mark.parametrize(
+    "shape", ["n, 8, d, h, w", "1, 8, 1, 1, w", "8, d, h, 1", "d, h, w", "1, 1, w", "w", ""]
+)
+def test_a_convolution_takes_what_is_read_as_an_image(shape):
+    assert ops(fuse_epilogues(parse(VOLUMES.replace("SHAPE", shape)))) == ["Conv"]
+
+
+@pytest.mark.parametrize("shape", ["n, 1, 1, h, w", "1, 8, d, 1, w", "h, w"])
+def test_a_map_of_some_of_the_axes_that_are_rows_together_stays(shape):
+    stays(fuse_epilogues, VOLUMES.replace("SHAPE", shape))
+
+
+BLOCK = """graph g(%x: float32[n, 8, h, w], %k: float32[8, 8, 3, 3], %y: float32[SHAPE]) {
+    %0 = map(%x, %y) { mul($0, $1) }
+    %1 = conv(%0, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
+    %2 = map(%1, %y) { add($0, $1) }
+    return %2
+}"""
+
+
+@pytest.mark.parametrize("shape, taken", [("b, 8, p, q", True), ("p, q", True), ("b, c, p, q", False)])
+def test_only_channels_must_be_known_to_repeat_or_not(shape, taken):
+    found = fuse_epilogues(parse(BLOCK.replace("SHAPE", shape)))
+    assert ops(found) == (["Map", "Conv"] if taken else ["Map", "Conv", "Map"])
 
 
 def test_a_map_that_knows_its_place_or_may_fail_stays():

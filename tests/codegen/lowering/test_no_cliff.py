@@ -71,6 +71,78 @@ def test_convolutions_whose_channels_the_run_tells_are_products_of_matrices(kind
         assert "loop_nest" not in products, target
 
 
+BESIDE = {  # image, weights, attributes, what meets image and result
+    "3x3": (
+        "n, 20, 8, 8",
+        "20, 20, 3, 3",
+        "strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)",
+        "b, 20, 1, 1",
+    ),
+    "1x1": (
+        "n, 20, 8, 8",
+        "20, 20, 1, 1",
+        "strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)",
+        "b, 20, 1, 1",
+    ),
+    "1d": ("n, 100, l", "100, 100, 3", "strides=(1,) pads=(1, 1) dilations=(1,)", "b, 100, k"),
+    "grouped": (
+        "n, 20, h, w",
+        "20, 5, 3, 3",
+        "strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) groups=4",
+        "b, 20, p, q",
+    ),
+    "depthwise": (
+        "n, 20, h, w",
+        "20, 1, 3, 3",
+        "strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) groups=20",
+        "b, 20, p, q",
+    ),
+    "transposed": (
+        "n, 20, 9, 9",
+        "20, 20, 3, 3",
+        "strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) transposed=true",
+        "b, 20, 1, 1",
+    ),
+    "channels": (
+        "n, 20, h, w",
+        "20, 20, 3, 3",
+        "strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)",
+        "c, p, q",
+    ),
+    "by_channel": (
+        "n, 100, h, w",
+        "100, 100, 3, 3",
+        "strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)",
+        "100, 1, 1",
+    ),
+    "volumes": (
+        "n, 32, 8, 8, 8",
+        "32, 1, 3, 3, 3",
+        "strides=(1, 1, 1) pads=(1, 1, 1, 1, 1, 1) dilations=(1, 1, 1) groups=32",
+        "b, 32, 8, 1, 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("kind", BESIDE)
+def test_convolutions_stay_fast_beside_what_may_repeat(kind, dtype):
+    image, weights, attributes, beside = BESIDE[kind]
+    accumulate = "float64" if dtype == "float64" else "float32"
+    graph = parse(f"""graph g(%x: {dtype}[{image}], %y: {dtype}[{beside}]) {{
+        %w = constant {dtype}[{weights}] splat 0.5
+        %0 = map(%x, %y) {{ add($0, $1) }}
+        %1 = conv(%0, %w) {attributes} accumulate={accumulate} epilogue={{ cast($0, {dtype}) }}
+        %2 = map(%1, %y) {{ mul($0, $1) }}
+        return %2
+    }}""")
+    for target in TARGETS.values():
+        nodes = [n for n in walk(select_kernels(optimise(graph, target), target)) if n.choice is not None]
+        heavy = [node.choice.name for node in nodes if isinstance(node.op, HEAVY)]
+        assert heavy, target
+        assert "loop_nest" not in heavy, target
+
+
 @pytest.mark.parametrize(("operator", "form"), LIGHT_FORMS, ids=lambda word: word)
 def test_other_operators_convert_in_the_nests_that_read_and_write(operator, form):
     """A step, and one for the few numbers of a reduction; of quantised numbers one before and behind."""

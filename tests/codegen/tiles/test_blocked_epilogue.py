@@ -116,3 +116,14 @@ def test_rows_of_volumes_may_repeat_along_one_axis(target, repeats):
     )
     case.shapes = {2: symbols(2, 18, 1, "h", 7)}
     check(case, depthwise_volume, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("channels", [32, 20])
+def test_numbers_of_whole_blocks_are_read_where_they_lie(target, channels):
+    gate, body = random(2, channels, 1, 1, seed=3), input_(0, "float32") * input_(1, "float32")
+    shapes = (2, channels, 5, 6), (channels, channels, 3, 3)
+    case = convolution(*shapes, pads=1, epilogue=body, extra=[(gate, False)])
+    _, offered = choices(case, conv, target)
+    assert all((choice.inputs[2] is None) == (channels % target.block == 0) for choice in offered)
+    check(case, conv, target, output_halo=1)
