@@ -30,7 +30,7 @@ def inline_scalars(graph: Graph) -> Graph:
             shape = op.shape
             if shape is None and not gives(inputs, node.outputs[0].shape):
                 shape = node.outputs[0].shape
-            op = Map(body, shape)
+            op = replace(op, body=body, shape=shape)
         elif isinstance(op, (Conv, Contract)) and op.epilogue is not None:
             epilogue, inputs = _inlined(op.epilogue, inputs, 2)
             op = replace(op, epilogue=epilogue)

@@ -5,8 +5,9 @@
         %3 = map(%2) { cast(exp($0), float16) }
 
 Numbers are rounded where the type itself is asked for (outputs, branches, loops, sorting, operators in C) and
-where the model casts: a Map that casts what another ONNX node made. So does ONNX Runtime, which casts around
-each node without a kernel for float16 and takes out casts that undo each other (InsertCastTransformer).
+where the model casts: a Map that is `asked` to, or casts what another ONNX node made. So does ONNX Runtime,
+which casts around each node without a kernel for float16 and takes out casts that undo each other
+(InsertCastTransformer).
 
 Rounding to bfloat16 takes as long as two operations; a node does it once, not after each operation:
 
@@ -21,7 +22,7 @@ from dataclasses import replace
 from ..ir import expr
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, Value
-from ..ir.ops import Attention, Contract, Conv, Map, Op, Pool, Recurrent, Reduce
+from ..ir.ops import Attention, Contract, Conv, Map, Op, Pool, Recurrent, Reduce, RuntimeCall
 from ..ir.regions import everywhere
 from ..ir.widths import MOVEMENT, WIDE, TwoWidths, moved
 
@@ -42,8 +43,8 @@ def _computes(node: Node) -> bool:
     """Whether a node's results are rounded because of their type alone."""
     match node.op:
         case Map(body) if _casts(node.op):
-            made = node.inputs[body.args[0].value].producer  # by the same ONNX node: this rounds its result
-            return made is not None and node.origin == made.origin != ""
+            made = node.inputs[body.args[0].value].producer
+            return not node.op.asked and made is not None and _rounds_result(node, made)
         case Map(body):
             return body.op != "input"
         case Contract(accumulate=wide) | Conv(accumulate=wide):
@@ -51,6 +52,11 @@ def _computes(node: Node) -> bool:
         case Reduce():
             return True
     return isinstance(node.op, _WHOLE)
+
+
+def _rounds_result(node: Node, made: Node) -> bool:
+    """Whether a cast is of what the same ONNX node has computed, rather than of its operand."""
+    return node.origin == made.origin != "" and not isinstance(made.op, RuntimeCall)
 
 
 def _reads_numbers(node: Node) -> bool:

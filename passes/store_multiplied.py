@@ -12,6 +12,7 @@ one.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from ..ir import dtypes, expr
@@ -55,7 +56,7 @@ class _Stored:
                 body = self._over_other(node, moved)
                 body = self._as_other(body) if node.outputs[0] in moved else body
                 inputs = [rewriter.of(v) for v in node.inputs]
-                made = rewriter.add(Map(body, node.op.shape), inputs, node.origin, [node.outputs[0].name])
+                made = rewriter.add(replace(node.op, body=body), inputs, node.origin, [node.outputs[0].name])
                 rewriter.replace(node.outputs, made)
             else:
                 rewriter.copy(node)

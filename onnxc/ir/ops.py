@@ -46,10 +46,12 @@ class Op:
 @dataclass(frozen=True)
 class Map(Op):
     """out[i] = body(inputs[i]...): any elementwise computation. `shape` is given only where the operands do
-    not tell it (a body of constants and indices)."""
+    not tell it (a body of constants and indices). `asked`: the model casts to the type, so that numbers are
+    rounded to it also where those between operators stay wider (`passes/round_late.py`)."""
 
     body: Expr
     shape: Shape | None = None
+    asked: bool = False
 
     def infer(self, need: Need, *inputs: TensorType) -> tuple[TensorType]:
         stated = () if self.shape is None else (self.shape,)

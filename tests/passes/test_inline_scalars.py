@@ -165,6 +165,12 @@ def test_what_is_counted_from_zero_by_one_is_the_index():
     )
 
 
+def test_a_cast_that_the_model_asks_for_stays_one():
+    stays(
+        inline_scalars, "graph g(%x: float32[n]) { %0 = map(%x) { cast($0, float16) } asked=true return %0 }"
+    )
+
+
 def test_scalars_enter_epilogues():
     weights = {"k": np.ones((2, 3), np.float32)}
     becomes(

@@ -111,6 +111,30 @@ def test_a_cast_of_the_model_rounds_and_one_of_an_operator_does_not():
     )
 
 
+def test_a_cast_that_the_model_asks_for_rounds_whatever_the_names_of_nodes():
+    stays(
+        clean(round_late),
+        """graph g(%x: float32[3]) {
+        %0 = map(%x) { exp($0) } from "a (Cast)"
+        %1 = map(%0) { cast($0, float16) } asked=true from "a (Cast)"
+        %2 = map(%1) { cast($0, float32) } from "a (Cast)"
+        return %2
+    }""",
+    )
+
+
+def test_a_cast_of_what_an_operator_was_given_rounds():
+    stays(
+        clean(round_late),
+        """graph g(%x: float32[*]) {
+        %0 = runtime_call(%x) symbol=with_rank : float32[n] from "a (Own)"
+        %1 = map(%0) { cast($0, float16) } from "a (Own)"
+        %2 = map(%1) { cast($0, float32) } from "b (Cast)"
+        return %2
+    }""",
+    )
+
+
 def test_products_of_what_an_operator_has_widened_are_those_of_float16s():
     text = """graph g(%x: float16[2, 3], %y: float32[2, 3]) {
         %w = constant float16[3, 4] splat 0.5

@@ -47,7 +47,8 @@ def converted(b: Builder, x: Value, dtype: str, saturate: bool = True, round_mod
         return b.call(
             symbol, [x], [TensorType(dtype, x.shape)], [ELEMENT_CODES[x.dtype], ELEMENT_CODES[dtype]]
         )[0]
-    return b.map(x, lambda e: convert(e, dtype, saturate, round_mode))
+    body = convert(expr.input_(0, x.dtype), dtype, saturate, round_mode)
+    return b.emit(ops.Map(body, asked=dtype == "float16"), x)[0]
 
 
 def _written_as(dtype: str) -> str:
