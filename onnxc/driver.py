@@ -268,11 +268,13 @@ LARGE_WEIGHTS = 64 << 20  # bytes with which the linker needs the memory that id
 
 
 class _Stages:
-    """Times stages one after the other and tells progress of each."""
+    """Times stages one after the other and tells progress of each. `check_unchanged`: what refuses a model whose
+    files changed, which a stage must not begin to read: who reads a mapping of a file that was cut is ended."""
 
     def __init__(self, report: Report, progress: Progress | None):
         self.report, self.progress = report, progress or (lambda stage: None)
         self.name, self.began = "", 0.0
+        self.check_unchanged: Callable[[], None] = lambda: None
 
     def __call__(self, name: str) -> None:
         now = time.perf_counter()
@@ -281,6 +283,7 @@ class _Stages:
         self.name, self.began = name, now
         if name:
             self.progress(name)
+            self.check_unchanged()
 
 
 def compile_model(
@@ -318,6 +321,7 @@ def compile_model(
         stages("import")
         given = given_operators(options.operators, Path(work), targets[0])
         imported = import_model(model, options, given.operators)
+        stages.check_unchanged = imported.model.check_unchanged
         outputs.refuse_overwriting(_read(imported, options), besides)
         report.initializer_bytes = initializer_bytes(imported)
         report.settled = imported.settled
@@ -527,7 +531,6 @@ def _build(
         stages("link")
         if report.weights_bytes > LARGE_WEIGHTS:
             workers.stop()
-        imported.model.check_unchanged()
         link.link(
             parts,
             runtime.wait(),

@@ -18,7 +18,7 @@ from support import small_models
 from support.small_models import parsed
 
 import onnxc
-from onnxc.errors import RunError
+from onnxc.errors import ModelError, RunError
 from onnxc.loading.texts import CString
 
 #: Numbers of enum onnxc_status.
@@ -610,6 +610,23 @@ def compiling(folder):
 def works(folder):
     with onnxc.load(folder / "model.so") as model:
         return model.run(None, {"image": IMAGE})[0].shape == (1, 10)
+
+
+@pytest.mark.parametrize("stage", ["optimise", "select", "write weights"])
+def test_a_stage_does_not_begin_to_read_a_file_that_changed(stage, tmp_path):
+    """It is mapped: who reads what was cut off it meanwhile is ended."""
+    path, begun = tmp_path / "model.onnx", []
+    onnx.save(small_models.images(), path)
+
+    def meanwhile(name):
+        begun.append(name)
+        if name.startswith(stage):
+            path.write_bytes(path.read_bytes() + b"\0")
+
+    with pytest.raises(ModelError, match=r"model\.onnx' changed while it was compiled"):
+        onnxc.compile(path, tmp_path / "model.so", progress=meanwhile)
+    assert begun[-1].startswith(stage)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["model.onnx"]
 
 
 @pytest.mark.slow
