@@ -141,12 +141,14 @@ def encoder(layers: int, sound: bool, seed: int = 0, alone: bool = False) -> onn
     )
 
 
-def decoder(layers: int, sound: bool, hidden: bool, whole: bool = False) -> onnx.GraphProto:
+def decoder(
+    layers: int, sound: bool, hidden: bool, whole: bool = False, every: bool = False
+) -> onnx.GraphProto:
     """hidden: it takes the encoder's states, and makes nothing of them. whole: it is given all words, and
-    looks at the last one."""
+    looks at the last one, or, `every`, at all, of which it adds keys and values in each step."""
     g = Subgraph(0)
     words = "input_ids"
-    if whole:
+    if whole and not every:
         bounds = [g.constant(np.array([k])) for k in (-1, 1 << 40, 1)]
         words = g.node("Slice", "input_ids", *bounds[:2], bounds[2])
     crossed = [f"past_{part}_cross_{n}" for n in range(layers) for part in ("key", "value")]
@@ -161,7 +163,10 @@ def decoder(layers: int, sound: bool, hidden: bool, whole: bool = False) -> onnx
             *states,
             *_caches("past", KINDS, layers, "length"),
         ],
-        [("logits", FLOAT, ["batch", 1, WORDS]), *_caches("present", KINDS[:2], layers, "total")],
+        [
+            ("logits", FLOAT, ["batch", "words" if every else 1, WORDS]),
+            *_caches("present", KINDS[:2], layers, "total"),
+        ],
     )
 
 

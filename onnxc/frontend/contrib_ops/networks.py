@@ -3,7 +3,7 @@ it.
 
 `first` runs the words so far, `next` one more. Both give the scores of all words after them [rows,
 vocabulary], and a state: keys and values, which grow by a row a step, and what grows with them. All sizes in
-a state follow from the number of words.
+a state follow from the number of words, but where a decoder is given all of them in each step.
 """
 
 from __future__ import annotations
@@ -140,10 +140,10 @@ class EncoderDecoder:
         return of_last(b, logits, self.vocabulary), state
 
     def next(self, b: RuleBuilder, word: Value, words: Value, state: State) -> tuple[Value, State]:
-        length = words.shape[1]
-        pasts = [with_size(b, past, 2, length - 1) for past in state]
+        given, pasts = words, state  # how much a decoder of all words adds to its state is its own affair
         last = self.decoder.input[0].type.tensor_type.shape.dim[1:2]
-        given = word if [d.dim_value for d in last] == [1] else words
+        if [d.dim_value for d in last] == [1]:
+            given, pasts = word, [with_size(b, past, 2, words.shape[1] - 1) for past in state]
         logits, *presents = run(b, self.decoder, [given, *self.constant, *pasts, *self.crossed], 1)
         return of_last(b, logits, self.vocabulary), presents[: len(state)]
 

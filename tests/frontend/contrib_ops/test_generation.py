@@ -250,6 +250,13 @@ def test_words_are_translated_alike(layers, hidden, whole, more):
     agree(by_interpreter(model, feeds), runtime(model, feeds))
 
 
+def test_a_decoder_of_all_words_may_add_all_of_them_to_its_keys():
+    graphs = {"encoder": encoder(1, False), "decoder": decoder(1, False, False, whole=True, every=True)}
+    attributes = {"graphs": graphs, "model_type": 1, "decoder_start_token_id": 2}
+    model, feeds = beams(prompt(2, 3, padded=True), 7, 3, 2, **attributes)
+    agree(by_interpreter(model, feeds), runtime(model, feeds))
+
+
 def test_an_encoder_may_leave_the_first_word_to_the_decoder():
     graphs = {"encoder": encoder(2, False, alone=True), "decoder": decoder(2, False, False)}
     attributes = {"graphs": graphs, "model_type": 1, "decoder_start_token_id": 2}
