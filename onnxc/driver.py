@@ -268,8 +268,8 @@ LARGE_WEIGHTS = 64 << 20  # bytes with which the linker needs the memory that id
 
 
 class _Stages:
-    """Times stages one after the other and tells progress of each. `check_unchanged` refuses a model whose files
-    changed before a stage reads them: who reads a mapping of a file that was cut is ended."""
+    """Times stages one after the other and tells progress of each. `check_unchanged` refuses a model whose
+    files changed before a stage reads them: who reads a mapping of a file that was cut is ended."""
 
     def __init__(self, report: Report, progress: Progress | None):
         self.report, self.progress = report, progress or (lambda stage: None)
