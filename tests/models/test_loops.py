@@ -259,3 +259,21 @@ def same(got, expected):
     else:
         assert got.dtype == expected.dtype
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("trips", [0, 2])
+def test_what_no_iteration_collects_has_the_sizes_that_the_body_declares(trips, tmp_path):
+    """As in ONNX Runtime; where the body declares none, they are 0."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 16]>
+        g (float[N] a, float[M] b, int64 n) => (float[K, L] told, float[K, P] open, float[K, N] known) {
+            go = Constant <value = bool {1}> ()
+            last, told, open, known = Loop (n, go, b) <body = f (int64 i, bool c, float[1] v)
+                => (bool d, float[1] w, float[1] s, float[Q] t, float[N] u) {
+                d = Identity (c) w = Sub (a, v) s = Add (w, w) u = Neg (a)
+                same = Equal (v, v) t = Compress <axis = 0> (w, same) }> }""")
+    feeds = {"a": floats(1), "b": floats(1), "n": np.array(trips)}
+    found = onnxc.load(onnxc.compile(model, tmp_path / "model.so")).run(None, feeds)
+    assert [x.shape for x in found] == [(trips, 1), (trips, min(trips, 1)), (trips, 1)]
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for one, other in zip(found[:2], session.run(["told", "open"], feeds), strict=True):
+        np.testing.assert_array_equal(one, other)

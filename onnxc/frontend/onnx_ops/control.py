@@ -87,7 +87,9 @@ def Loop(b, M=None, cond=None, *v_initial, body):
         ]
         return Region(step, _step(b, step, body, [*counts, *given[2:]], 1 + len(carried)), given)
 
-    return loop(b, trips, condition, v_initial, region)
+    collected = [port.type.tensor_type.shape.dim for port in body.output[1 + len(v_initial) :]]
+    declared = [[d.dim_value for d in shape] for shape in collected]
+    return loop(b, trips, condition, v_initial, region, declared)
 
 
 def loop(
@@ -96,8 +98,10 @@ def loop(
     condition: Value,
     initial: Sequence[Value],
     region: Callable[[Sequence[Type]], Region],
+    declared: Sequence[Sequence[int]] = (),
 ) -> tuple[Value, ...]:
-    """A Loop whose body `region` imports for given types of the carried values."""
+    """A Loop whose body `region` imports for given types of the carried values. declared: the sizes of each
+    collected value, which it has where no iteration tells them (else they are 0)."""
     carried = [v.type for v in initial]
     for _ in range(3 + sum(t.rank if isinstance(t, TensorType) else 2 for t in carried)):
         try:
@@ -130,7 +134,14 @@ def loop(
     found.outputs = [found.builder.capture(v) for v in found.outputs]
     outer = [value for value, _ in found.builder.captured()]
     op = ops.Loop(found.graph(outer), len(initial), tuple(types))
-    return b.emit(op, trips, condition, *initial, *outer)
+    results = list(b.emit(op, trips, condition, *initial, *outer))
+    for k, sizes in enumerate(declared, len(initial)):
+        shape, told = results[k].shape[1:], found.outputs[1 + k].tensor.shape
+        if len(sizes) == len(shape):
+            none = dims.compare("eq", count, 0)
+            inner = [d if is_visible(b, own) else d + none * size for d, own, size in zip(shape, told, sizes)]
+            results[k] = b.reshape(results[k], (count, *inner))
+    return tuple(results)
 
 
 def _step(
