@@ -278,8 +278,7 @@ class Importer:
         self._enter(scope, node)  # nodes that come later were imported before
         self.cases += 1
         if self.cases > MOST_CASES:
-            problem = f"more than {MOST_CASES} cases follow from ranks that only the run knows"
-            raise LimitError(f"{problem}; compile with shapes of inputs (--shape)", origin=Origin(self.file))
+            raise self._too_many_cases(scope.builder)
 
         def followed(take: Take | None) -> Take:
             def outputs(inner: Scope) -> list[Value]:
@@ -328,6 +327,14 @@ class Importer:
             pairs = zip(then.outputs, otherwise.outputs)
             types = [common_type(scope.builder, x.type, y.type) for x, y in pairs]
         return list(emit_if(scope.builder, differ.condition, then, otherwise, types))
+
+    def _too_many_cases(self, b: Builder) -> LimitError:
+        while b.parent is not None:
+            b = b.parent
+        unknown = [quote(v.name) for v in b.inputs if isinstance(v.type, UnrankedType)]
+        shapes = f"the shapes of {', '.join(unknown)}" if unknown else "shapes of inputs"
+        problem = f"more than {MOST_CASES} cases follow from ranks that only the run knows"
+        return LimitError(f"{problem}; compile with {shapes} (--shape)", origin=Origin(self.file))
 
     # Nodes -------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from onnxc.frontend.importer import import_model
 from onnxc.ir import ops
 from onnxc.ir.graph import walk
 from onnxc.ir.interpret import run_graph
+from onnxc.options import Options
 
 AXIS_0 = "axis_0 = Constant <value = int64[1] {0}> ()"
 GO = "go = Constant <value = bool {1}> ()"
@@ -583,8 +584,11 @@ def test_cases_that_multiply_are_refused_where_there_are_too_many(tmp_path, monk
     for port in model.graph.input:
         port.type.tensor_type.ClearField("shape")
     monkeypatch.setattr(importer, "MOST_CASES", 50)
-    with pytest.raises(LimitError, match="more than 50 cases follow from ranks that only the run knows"):
+    problem = "more than 50 cases follow from ranks that only the run knows; compile with the shapes of"
+    with pytest.raises(LimitError, match=f"{problem} 'x', 'a', 'b' "):
         import_model(model)
+    with pytest.raises(LimitError, match=f"{problem} 'a', 'b' "):
+        import_model(model, Options(shapes={"x": (None, 3, None)}))
     shapes = {"x": (None, 3, None), "a": (1,), "b": (1,)}
     library = onnxc.load(onnxc.compile(model, tmp_path / "model.so", shapes=shapes))
     x = floats(2, 3, 4)
