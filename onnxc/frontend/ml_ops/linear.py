@@ -29,6 +29,14 @@ def _matrix(numbers: Sequence[float] | None, rows: int, name: str) -> np.ndarray
     return np.array(numbers, np.float32).reshape(rows, -1)
 
 
+def _linear(x: Value, coefficients: Sequence[float] | None, rows: int) -> np.ndarray:
+    """The coefficients of x [N, F] as a matrix of so many rows; what follows the last row is not read."""
+    weights, features = _matrix(coefficients, rows, "coefficients"), x.shape[1]
+    if not isinstance(features, int) or weights.shape[1] < features:
+        return weights
+    return weights.reshape(-1)[: rows * features].reshape(rows, features)
+
+
 def _scores(b: Builder, x: Value, weights: np.ndarray, offsets: Sequence[float]) -> Value:
     """x [N, F] times weights [C, F], transposed, plus offsets [C], or one for all, or none."""
     y = b.contract("nf", "cf", "nc", x, floats(b, weights))
@@ -37,9 +45,9 @@ def _scores(b: Builder, x: Value, weights: np.ndarray, offsets: Sequence[float])
 
 @ml_op(since=1)
 def LinearRegressor(b, X, *, coefficients=None, intercepts=None, post_transform="NONE", targets=1):
-    weights = _matrix(coefficients, targets, "coefficients")
+    x = rows_of(b, X)
     offsets = intercepts if len(intercepts or ()) == targets else ()
-    return transformed(b, _scores(b, rows_of(b, X), weights, offsets), post_transform)
+    return transformed(b, _scores(b, x, _linear(x, coefficients, targets), offsets), post_transform)
 
 
 @ml_op(since=1)
@@ -56,7 +64,7 @@ def LinearClassifier(
 ):
     labels, x = labels_of(classlabels_strings, classlabels_ints), rows_of(b, X)
     count = len(intercepts or labels)
-    scores = _scores(b, x, _matrix(coefficients, count, "coefficients"), intercepts or ())
+    scores = _scores(b, x, _linear(x, coefficients, count), intercepts or ())
     checked_length(labels, max(count, 2), "the labels of classes")
     if count > 1:
         return named(b, top_class(b, scores), labels), transformed(b, scores, post_transform)

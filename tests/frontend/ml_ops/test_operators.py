@@ -38,8 +38,12 @@ def model(op, inputs, attributes, version=1, outputs=1):
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
-def check(op, inputs, attributes, version=1, outputs=1):
+def check(op, inputs, attributes, version=1, outputs=1, sized=False):
+    """sized: the model tells the sizes of its inputs."""
     proto = model(op, inputs, attributes, version, outputs)
+    for port, given in zip(proto.graph.input, inputs if sized else ()):
+        for dim, size in zip(port.type.tensor_type.shape.dim, given.shape):
+            dim.dim_value = size
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     expected = session.run(None, {f"x{k}": a for k, a in enumerate(inputs)})
     for found, wanted in zip(run_graph(import_model(proto).graph, inputs), expected, strict=True):
@@ -67,6 +71,12 @@ def test_linear_models(transform):
             **given,
         }
         check("LinearRegressor", [rows()], given)
+
+
+def test_coefficients_behind_those_of_the_features_are_not_read():
+    given = {"coefficients": numbers(3, 6), "intercepts": numbers(3)}
+    check("LinearClassifier", [rows()], {**given, **INTS}, outputs=2, sized=True)
+    check("LinearRegressor", [rows()], {**given, "targets": 3}, sized=True)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int32, np.int64])
