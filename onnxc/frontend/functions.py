@@ -46,6 +46,13 @@ def imported_opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int
     return opsets
 
 
+def model_opsets(model: onnx.ModelProto) -> dict[str, int]:
+    """Domain -> version for the main graph: what the model imports, and the newest of ONNX's domains that it
+    does not, as in ONNX Runtime. Functions import all that they use."""
+    newest = {domain: versions[1] for domain, versions in onnx.defs.C.schema_version_map().items()}
+    return {**newest, **imported_opsets(model.opset_import)}
+
+
 def call_key(node: NodeProto) -> FunctionKey:
     """What a node calls: (domain, operator, overload)."""
     return normal_domain(node.domain), node.op_type, node.overload
@@ -126,7 +133,7 @@ def inline_functions(model: onnx.ModelProto, max_nodes: int = MAX_NODES) -> Inli
     Where there is no call the graph is the model's own, else a copy. Raises ModelError on
     recursion and on bodies that contradict their calls, LimitError on more than `max_nodes`."""
     functions = local_functions(model)
-    opsets = imported_opsets(model.opset_import)
+    opsets = model_opsets(model)
     names = NameSupply(_all_names(model))
     if not any(call_key(node) in functions for node in _nested_nodes(model.graph.node)):
         return Inlined(model.graph, opsets, {}, names)

@@ -89,7 +89,7 @@ class _Check:
 
     def model(self) -> None:
         self.header()
-        opsets = local.imported_opsets(self.proto.opset_import)
+        opsets = local.model_opsets(self.proto)
         self.signatures = {
             key: schemas.function_signature(function) for key, function in self.functions.items()
         }

@@ -49,6 +49,16 @@ def test_a_model_without_calls_keeps_its_graph():
     assert inline_functions(proto).graph is proto.graph
 
 
+def test_of_domains_that_a_model_does_not_import_the_newest_operator_sets_bind():
+    """As in ONNX Runtime; the model's own word comes first."""
+    made = node("Scaler", "x", "y", domain="ai.onnx.ml")
+    versions = onnx.defs.C.schema_version_map()
+    assert inline_functions(model(made)).opset(made) == versions["ai.onnx.ml"][1]
+    imported = model(made)
+    imported.opset_import.add(domain="ai.onnx.ml", version=1)
+    assert inline_functions(imported).opset(made) == 1
+
+
 def test_the_source_model_is_not_changed():
     proto = doubling(3)
     before = saved(proto)

@@ -298,9 +298,14 @@ HEADER = [
         ("operator set 4611686018427387904", "1 to 28"),
     ),
     Case(
-        "domain not imported",
-        saved(model(node("Scaler", "x", "y", domain="ai.onnx.ml"))),
-        ("n_y", "ai.onnx.ml", "not imported"),
+        "domain not imported by a function",
+        saved(
+            model(
+                node("F", "x", "y", domain="local"),
+                functions=[function("F", "a", "b", node("Scaler", "a", "b", domain="ai.onnx.ml"))],
+            )
+        ),
+        ("n_b", "ai.onnx.ml", "not imported"),
     ),
     Case(
         "unknown operator",
@@ -771,6 +776,7 @@ ODD = [
     Case("attribute of a tool", with_attribute(name="__tool", type=AttributeProto.INT, i=1)),
     Case("scalar attribute that is not written", with_attribute(name="alpha", type=AttributeProto.FLOAT)),
     Case("2^10 nodes by functions", saved(doubling(10))),
+    Case("domain not imported", saved(model(node("Scaler", "x", "y", domain="ai.onnx.ml")))),
     Case("empty tensor", with_tensor(data_type=FLOAT, dims=[0, 1 << 40])),
     Case("scalar tensor", with_tensor(data_type=FLOAT, float_data=[1])),
     Case(
