@@ -139,7 +139,9 @@ def loop(
         shape, told = results[k].shape[1:], found.outputs[1 + k].tensor.shape
         if len(sizes) == len(shape):
             none = dims.compare("eq", count, 0)
-            inner = [d if is_visible(b, own) else d + none * size for d, own, size in zip(shape, told, sizes)]
+            inner = tuple(
+                d if is_visible(b, own) else d + none * size for d, own, size in zip(shape, told, sizes)
+            )
             results[k] = b.reshape(results[k], (count, *inner))
     return tuple(results)
 
