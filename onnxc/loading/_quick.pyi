@@ -6,7 +6,6 @@ from typing import Any
 class Caller:
     away: bool
     left: bool
-    results: int
     def __init__(
         self,
         array_type: type,
@@ -14,10 +13,11 @@ class Caller:
         block: Callable[[int], Any],
         model: int,
         context: int,
+        results: int,
         large: int,
         most: int,
         inputs: tuple[tuple[Any, int, str, int], ...],
-        outputs: tuple[tuple[Any, int, tuple[int, ...] | None, int], ...],
+        outputs: tuple[tuple[Any, tuple[int, ...] | None, int], ...],
     ) -> None: ...
     def run(self, values: Sequence[object]) -> list[Any] | int | None: ...
     def expect(self, shapes: list[Any], results: list[Any]) -> None: ...

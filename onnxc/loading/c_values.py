@@ -336,7 +336,6 @@ class Spares:
 
     def __init__(self, outputs: int):
         self.kept: list[list[tuple[memoryview, weakref.ref[np.ndarray]]]] = [[] for _ in range(outputs)]
-        self.bytes: int = 0
 
     def empty(self, output: int, slot: Slot, shape: tuple[int, ...]) -> np.ndarray:
         """Memory for a result of that shape; a large one begins on a line of the cache."""
@@ -349,15 +348,18 @@ class Spares:
         if place is None:
             block = _block(nbytes + nbytes // 8)  # a decoder's results grow
             if len(kept) == 2:
-                self.bytes -= kept.pop(0)[0].nbytes
-            if self.bytes + block.nbytes > self.MOST:
+                del kept[0]
+            if self.bytes() + block.nbytes > self.MOST:
                 return np.ndarray(shape, slot.numpy, block)
-            self.bytes += block.nbytes
         else:
             block = kept.pop(place)[0]
         array = np.frombuffer(block, np.uint8)  # the base of every array that looks there
         kept.append((block, weakref.ref(array)))
         return np.ndarray(shape, slot.numpy, array)
+
+    def bytes(self) -> int:
+        """Those that are kept: counted when it matters, as a count that is kept may miss some."""
+        return sum(block.nbytes for its in self.kept for block, _ in its)
 
 
 def _fits(nbytes: int, room: int) -> bool:

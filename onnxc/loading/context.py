@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import index
 from typing import Any
 
@@ -56,10 +56,11 @@ class _Input:
             and value.flags.c_contiguous
         ):
             if value.shape != self.shape:
-                self.shape = value.shape
+                self.shape = None  # until the struct is filled: a signal's handler may end that half-way
                 self.dims[: self.rank] = value.shape
                 struct.kind, struct.dtype, struct.rank = TENSOR, self.slot.number, self.rank
                 struct.dims = ctypes.addressof(self.dims)
+                self.shape = value.shape
             struct.data, struct.bytes = address_of(value), value.nbytes
         else:
             from .lending import set_value
@@ -74,9 +75,6 @@ class Context:
     def __init__(self, library: Library):
         self.library: Library = library
         self.function: Any = library.run
-        self.in_c: Handle = library.new_context(self)
-        self.handle: int = self.in_c.address.value or 0
-        self.stop: ctypes.c_int32 = self.in_c.stop
         inputs = (CValue * max(len(library.slots_in), 1))()
         outputs = (CValue * max(len(library.slots_out), 1))()
         for value in (*inputs, *outputs):
@@ -84,12 +82,15 @@ class Context:
         self.inputs: tuple[_Input, ...] = tuple(map(_Input, inputs, library.slots_in))
         self.outputs: tuple[tuple[CValue, Slot], ...] = tuple(zip(outputs, library.slots_out))
         self.arrays: tuple[ctypes.Array[CValue], ctypes.Array[CValue]] = (inputs, outputs)
+        self.in_c: Handle = library.new_context(self, tuple(struct for struct, _ in self.outputs))
+        self.handle: int = self.in_c.address.value or 0
+        self.stop: ctypes.c_int32 = self.in_c.stop
         self.spares: Spares = Spares(len(self.outputs))
         self.unknown: list[tuple[int, ...] | None] = [None] * len(self.outputs)
         self.foreseen: frozenset[int] = library.foreseen  # outputs whose shapes follow from those of inputs
         self.given: list[tuple[int, ...] | None] | None = None  # shapes of inputs
         self.expected: list[tuple[int, ...] | None] = self.unknown  # of these outputs, for such inputs
-        self.caller: Any = _caller(self.handle, library)
+        self.caller: Any = _caller(self.handle, library, ctypes.addressof(outputs))
         self.steps: int = 1024  # of a run that is timed, for which there is room
         self.timed: Any = None  # its memory, to which an interrupted one leaves the library's pointer
         self.arguments: tuple[Any, ...] = prepared(
@@ -108,7 +109,7 @@ class Context:
             return self.run_any(values, memory)
         found = caller.run(values)
         if type(found) is list:
-            return self.taken_from(caller, values, found) if caller.left else found
+            return self.taken_from(values, found) if caller.left else found
         if found is not None:
             raise self.error(found)
         results = self.run_any(values)
@@ -128,6 +129,7 @@ class Context:
             expected = self.expected if given == self.given else self.unknown
         results: list[Any] = []
         owned = False
+        self.library.drop(self.in_c.results)
         array: np.ndarray | None
         for k, (struct, slot) in enumerate(self.outputs):
             if memory and k in memory:
@@ -158,15 +160,16 @@ class Context:
 
     def remember(self, given: list[Any], results: Sequence[Any]) -> None:
         """The shapes of inputs and of what followed from them."""
-        self.given = given
+        self.given = None  # until what is expected of them is there
         self.expected = [results[k].shape if k in self.foreseen else None for k in range(len(results))]
+        self.given = given
         if self.caller is not None and self.foreseen:
             sizes = [0 if shape is None else results[k].nbytes for k, shape in enumerate(self.expected)]
             self.caller.expect(given, list(zip(self.expected, sizes)))
 
-    def taken_from(self, caller: Any, values: Sequence[Any], results: list[Any]) -> list[Any]:
+    def taken_from(self, values: Sequence[Any], results: list[Any]) -> list[Any]:
         """The results of a call in C, of which some are large."""
-        taken = self.taken(results, (CValue * len(results)).from_address(caller.results))
+        taken = self.taken(results)
         self.remember([value.shape for value in values], taken)
         return taken
 
@@ -181,15 +184,11 @@ class Context:
         """The shape of an output after a run."""
         return shape_of(self.outputs[index][0])
 
-    def taken(
-        self, results: Sequence[np.ndarray | None], structs: Iterable[CValue] | None = None
-    ) -> list[Any]:
-        """The results, those that the library allocated in the place of None. structs: what describes them,
-        of this context unless given."""
-        described = [struct for struct, _ in self.outputs] if structs is None else structs
+    def taken(self, results: Sequence[np.ndarray | None]) -> list[Any]:
+        """The results, those that the library allocated in the place of None."""
         owners = [
             None if array is not None else _Owner(self.library, struct)
-            for array, struct in zip(results, described)
+            for array, (struct, _) in zip(results, self.outputs)
         ]
         return [array if owner is None else owner.as_python() for array, owner in zip(results, owners)]
 
@@ -250,9 +249,9 @@ def _class_in_c() -> Any:
 Caller: Any = _class_in_c()
 
 
-def _caller(context: int, library: Library) -> Any:
+def _caller(context: int, library: Library, results: int) -> Any:
     """What makes the usual calls of a context in C, where all that the model takes is arrays, and all that it
-    returns is arrays or maps."""
+    returns is arrays or maps. results: the address of the structs that describe these."""
     inputs, outputs = library.slots_in, library.slots_out
     formats, shapes = [slot.format() for slot in inputs], [slot.port.shape for slot in inputs]
     if Caller is None or None in formats or None in shapes or not all(slot.made_in_c() for slot in outputs):
@@ -263,23 +262,28 @@ def _caller(context: int, library: Library) -> Any:
         spare,
         library.table.address,
         context,
+        results,
         LARGE,
         Spares.MOST,
         tuple(
             (slot.numpy, slot.number, form, len(shape or ()))
             for slot, form, shape in zip(inputs, formats, shapes)
         ),
-        tuple((slot.numpy, slot.number, slot.shape, slot.nbytes) for slot in outputs),
+        tuple((slot.numpy, slot.shape, slot.nbytes) for slot in outputs),
     )
 
 
 class _Owner:
     """Memory of a result that the library allocated: released when no array looks at it any more."""
 
+    library: Library | None = None
+    value: CValue = CValue()  # nothing, until it is handed over
+
     def __init__(self, library: Library, struct: CValue):
-        self.library, self.value = library, CValue.from_buffer_copy(struct)
-        struct.object = None  # handed over
-        library.results += 1
+        self.library = library
+        library.results.add(id(self))
+        value = CValue.from_buffer_copy(struct)
+        struct.object, self.value = None, value  # handed over: no signal is handled between the two
 
     def as_python(self) -> object:
         """What it holds: an array that keeps it, or what sequences and maps are in Python."""
@@ -290,6 +294,9 @@ class _Owner:
         return to_python(self.value, self)
 
     def __del__(self) -> None:
-        if not sys.is_finalizing():
+        if self.library is None or sys.is_finalizing():
+            return
+        try:
             self.library.table.release(ctypes.addressof(self.value))
-            self.library.results -= 1
+        finally:
+            self.library.results.discard(id(self))

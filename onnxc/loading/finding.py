@@ -7,6 +7,7 @@ that was opened before imports this file and the loader, and little else."""
 from __future__ import annotations
 
 import _imp
+import io
 import marshal
 import os
 import sys
@@ -142,11 +143,8 @@ def _hash(data: bytes) -> bytes:
 
 def _read(path: str | os.PathLike[str]) -> bytes:
     """A file, or the first 8 KB of one that the system makes up, in fewer steps than `open` takes."""
-    number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(number, os.fstat(number).st_size or 8192)
-    finally:
-        os.close(number)
+    with io.FileIO(path) as file:
+        return os.read(file.fileno(), os.fstat(file.fileno()).st_size or 8192)
 
 
 def write(kind: str, key: str, found: Found) -> None:
@@ -175,14 +173,12 @@ def _is_intact(library: str) -> bool:
     """Whether a file is what was compiled, by its hash."""
     from .trailer import check_trailer
 
-    number = os.open(library, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        check_trailer(number, library)
-        return True
-    except LoadError:
-        return False
-    finally:
-        os.close(number)
+    with io.FileIO(library) as file:
+        try:
+            check_trailer(file.fileno(), library)
+            return True
+        except LoadError:
+            return False
 
 
 def _use(kind: str, key: str, found: Found, status: os.stat_result, touched: bool) -> None:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import io
 import itertools
 import os
+import stat
 import sys
 import weakref
+from _ctypes import dlopen
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import LoadError, Origin
-from .c_values import COptions, Port, Slot, Table, read_ports, taking_prepared
+from .c_values import COptions, CValue, Port, Slot, Table, read_ports, taking_prepared
 
 if TYPE_CHECKING:
     from .context import Context
@@ -31,10 +34,11 @@ except ImportError:  # no way to unload: libraries stay until the process ends
 
 class Handle:
     """A context in C: null until it is made and once it is freed. `owner`: whose it is as long as that lives.
-    `stop`: unless this number is 0, its runs end."""
+    `results`: the structs that describe those of its runs. `stop`: unless this number is 0, its runs end."""
 
-    def __init__(self, owner: Context):
+    def __init__(self, owner: Context, results: Sequence[CValue]):
         self.owner: weakref.ref[Context] = weakref.ref(owner)
+        self.results: Sequence[CValue] = results
         self.address: ctypes.c_void_p = ctypes.c_void_p()
         self.stop: ctypes.c_int32 = ctypes.c_int32()
 
@@ -45,7 +49,7 @@ class Library:
     It is unmapped with this object, unless results are left that look at its memory: objects of a
     reference cycle go in any order."""
 
-    dll: ctypes.CDLL | None = None
+    file: io.FileIO | None = None
 
     def __init__(
         self,
@@ -56,13 +60,14 @@ class Library:
         known: dict[str, Any] | None,
     ):
         self.path = path
+        self.mapped: list[int] = []  # its handle
         self.handles: list[Handle] = []  # of all contexts
         self.pool: ctypes.c_void_p = ctypes.c_void_p()
-        self.results: int = 0
+        self.results: set[int] = set()  # identities of what owns some
         self.table: Table  # once the library is open and is one
-        self.file: _File
-        self.file, self.dll = _open(path, checked=known is not None)
-        self.table = _table(self.dll, path, checked=known is not None)
+        self.file = _opened(path)
+        _map(self.file, path, self.mapped, checked=known is not None)
+        self.table = _table(self.mapped[0], path, checked=known is not None)
         self.run: Any = taking_prepared(self.table.word("run"))
         self.description: dict[str, Any] = self._described() if known is None else known
         given, made = (read_ports(self.description[name]) for name in ("inputs", "outputs"))
@@ -95,10 +100,11 @@ class Library:
     def last_error(self, context: int | None) -> str:
         return self.table.last_error(context).decode("utf-8", "replace")
 
-    def new_context(self, owner: Context) -> Handle:
-        """A C context for an owner. It is listed before it is made, so that an exception loses none."""
+    def new_context(self, owner: Context, results: Sequence[CValue]) -> Handle:
+        """A C context for an owner, and the structs of its results. It is listed before it is made, so that
+        an exception loses none."""
         weights = os.fsencode(self.weights) if self.weights else None
-        handle = Handle(owner)
+        handle = Handle(owner, results)
         self.handles.append(handle)
         options = COptions(
             ctypes.sizeof(COptions),
@@ -141,19 +147,31 @@ class Library:
     def _free(self, handles: Iterable[Handle]) -> None:
         destroy = self.table.destroy
         for handle in handles:
+            self.drop(handle.results)
             address, handle.address.value = handle.address.value, None  # never freed twice
             if address:
                 destroy(address)
             with contextlib.suppress(ValueError):  # what handled a signal went on with it
                 self.handles.remove(handle)
 
+    def drop(self, results: Iterable[CValue]) -> None:
+        """Releases what structs still own, results of calls that an exception ended: runs take no such."""
+        for result in results:
+            if result.object:
+                self.table.release(ctypes.addressof(result))
+
     def __del__(self) -> None:
-        if self.dll is None or sys.is_finalizing():
+        if self.file is None:
             return
-        if hasattr(self, "table"):
-            self.end()
-        if self.results == 0 and dlclose is not None:
-            dlclose(self.dll._handle)
+        self.file.close()
+        if sys.is_finalizing():
+            return
+        try:
+            if hasattr(self, "table"):
+                self.end()
+        finally:
+            if self.mapped and not self.results and dlclose is not None:
+                dlclose(self.mapped[0])
 
 
 def _beside(library: str, name: str) -> str:
@@ -161,44 +179,47 @@ def _beside(library: str, name: str) -> str:
     return os.path.join(os.path.dirname(os.path.realpath(library)), name)
 
 
-class _File:
-    """An open file whose descriptor lives as long as this object."""
-
-    def __init__(self, path: str):
-        try:
-            self.number: int = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except (OSError, ValueError) as error:  # a NUL in its name
-            reason = f"cannot be opened: {getattr(error, 'strerror', None) or error}"
-            raise LoadError(reason, origin=Origin(file=path)) from None
-
-    def __del__(self) -> None:
-        if hasattr(self, "number"):
-            os.close(self.number)
+def _opened(path: str) -> io.FileIO:
+    """The open file. C has its descriptor from the first, which an exception between two steps of Python (a
+    signal's handler may raise one anywhere) would lose."""
+    try:
+        if stat.S_ISREG(os.stat(path).st_mode):  # others may make who opens them wait
+            return io.FileIO(path)
+    except (OSError, ValueError) as error:  # a NUL in its name
+        reason = f"cannot be opened: {getattr(error, 'strerror', None) or error}"
+        raise LoadError(reason, origin=Origin(file=path)) from None
+    raise LoadError("is not a regular file", origin=Origin(file=path))
 
 
-def _open(path: str, checked: bool) -> tuple[_File, ctypes.CDLL]:
-    """The file, which is checked now unless it was, and the library mapped from it: opened by descriptor, not
-    by path, it is what was checked, and not an older one that had the same path."""
-    file = _File(path)
-    name = _fresh_name("/proc/self/fd", str(file.number))
+def _map(file: io.FileIO, path: str, mapped: list[int], checked: bool) -> None:
+    """Maps the library from the file, which is checked now unless it was, and puts its handle in `mapped`:
+    opened by descriptor, not by path, it is what was checked, and not an older one that had the same path."""
+    name = _fresh_name("/proc/self/fd", str(file.fileno()))
     try:
         if not checked:
             from .trailer import check_trailer
 
-            check_trailer(file.number, path)
+            check_trailer(file.fileno(), path)
         if not os.path.exists(name):
-            return file, _open_copy(path, file.number)
+            _map_copy(path, file.fileno(), mapped)
+            return
         with contextlib.suppress(OSError):
-            return file, ctypes.CDLL(name)
+            _map_named(name, mapped)
+            return
         # It may need a library that it knows the place of from its own folder.
         folder, base = os.path.split(os.path.realpath(path))
         name = _fresh_name(folder, base)
-        return file, ctypes.CDLL(name)
+        _map_named(name, mapped)
     except OSError as error:
         reason = str(error).replace(name, os.path.basename(path))
-        if _is_foreign(file.number):
+        if _is_foreign(file.fileno()):
             reason = "it is for another kind of processor than this machine has"
         raise LoadError(f"cannot be loaded: {reason}", origin=Origin(file=os.fspath(path))) from None
+
+
+def _map_named(name: str, mapped: list[int]) -> None:
+    """In a single step of Python, so that the library is mapped if and only if its handle is in `mapped`."""
+    mapped.extend(map(dlopen, (name,), (ctypes.DEFAULT_MODE,)))
 
 
 def _is_foreign(number: int) -> bool:
@@ -220,7 +241,7 @@ def _fresh_name(folder: str, name: str) -> str:
     return f"{folder}/{spelt}{name}"
 
 
-def _open_copy(path: str, number: int) -> ctypes.CDLL:
+def _map_copy(path: str, number: int, mapped: list[int]) -> None:
     """Where descriptors have no path: the library mapped from a copy of its own."""
     import tempfile
 
@@ -230,7 +251,7 @@ def _open_copy(path: str, number: int) -> ctypes.CDLL:
             source.seek(0)
             while block := source.read(1 << 20):
                 copy.write(block)
-        return ctypes.CDLL(name)
+        _map_named(name, mapped)
 
 
 def _texts_of(table: Table, ports: Iterable[Port]) -> Texts | None:
@@ -242,10 +263,10 @@ def _texts_of(table: Table, ports: Iterable[Port]) -> Texts | None:
     return Texts.of(table)
 
 
-def _table(dll: ctypes.CDLL, path: str, checked: bool) -> Table:
-    """The table of the library, which is looked at now unless it was."""
+def _table(handle: int, path: str, checked: bool) -> Table:
+    """The table of the mapped library, which is looked at now unless it was."""
     try:
-        find = dll.onnxc_model
+        find = ctypes.CDLL(None, handle=handle).onnxc_model
     except AttributeError:
         raise LoadError("is not a library compiled by onnxc", origin=Origin(file=path)) from None
     find.restype = ctypes.c_void_p

@@ -37,8 +37,8 @@ typedef struct {
     onnxc_context *context;
     Py_ssize_t input_count, output_count;
     Port *ports;         /* of the inputs, then of the outputs */
-    onnxc_value *values; /* the same */
-    Py_ssize_t results;  /* the address of those of the outputs */
+    onnxc_value *values; /* of the inputs */
+    onnxc_value *results; /* of the outputs, which are the context's */
     Py_buffer *views;    /* of the inputs of the call under way */
     Py_ssize_t large;    /* bytes from which on a result is not copied */
     Py_ssize_t most;     /* bytes that may be kept for results */
@@ -314,14 +314,14 @@ static int as_expected(const Port *port, const onnxc_value *value)
 }
 
 PyDoc_STRVAR(RUN, "run(values)\n--\n\n"
-                  "The results, a list, None in the place of one that is large, which `results` describes;\n"
+                  "The results, a list, None in the place of one that is large, whose memory its struct tells;\n"
                   "or the status of a run that failed; or None: nothing was run.");
 
 static PyObject *run(Caller *self, PyObject *given)
 {
     const Py_ssize_t inputs = self->input_count, outputs = self->output_count;
     Port *ports = self->ports + inputs;
-    onnxc_value *results = self->values + inputs;
+    onnxc_value *results = self->results;
     const int list = PyList_Check(given), tuple = PyTuple_Check(given);
     if ((self->away && !self->expecting) || (list ? PyList_Size(given) : tuple ? PyTuple_Size(given) : -1) != inputs) Py_RETURN_NONE;
     for (Py_ssize_t k = 0; k < inputs; k++) {
@@ -338,7 +338,8 @@ static PyObject *run(Caller *self, PyObject *given)
     PyObject *made = PyList_New(outputs);
     for (Py_ssize_t k = 0; made != NULL && k < outputs; k++) {
         PyObject *shape = ports[k].shape != Py_None ? ports[k].shape : expecting ? ports[k].expected : NULL;
-        results[k].data = results[k].object = NULL;
+        if (results[k].object != NULL) self->model->release(&results[k]); /* an interrupted call left it */
+        results[k].data = NULL;
         results[k].capacity = 0;
         if (shape == NULL) continue;
         PyObject *array = new_result(self, &ports[k], shape, ports[k].bytes, &results[k]);
@@ -359,28 +360,23 @@ static PyObject *run(Caller *self, PyObject *given)
         self->expecting = 0; /* no size of an input says how large it is */
         Py_RETURN_NONE;
     }
-    for (Py_ssize_t k = 0; k < outputs; k++) {
+    for (Py_ssize_t k = 0; made != NULL && k < outputs; k++) { /* what is left then the next call releases */
         const int lent = expecting && ports[k].expected != NULL;
         if (ports[k].shape != Py_None || (lent && as_expected(&ports[k], &results[k]))) continue;
-        if (made == NULL) { /* no memory for an earlier one */
-            if (!lent) self->model->release(&results[k]);
-            continue;
-        }
         PyObject *array = lent ? copied(self, &ports[k], &results[k]) : taken(self, &ports[k], &results[k]);
         if (array == NULL || PyList_SetItem(made, k, array) != 0) Py_CLEAR(made);
     }
     return made;
 }
 
-/* Takes over what (type, number of the type, format, rank) or (type, number, shape, bytes) tell of a port. */
+/* Takes over what (type, number of the type, format, rank) or (type, shape, bytes) tell of a port. */
 static int declare(Caller *self, PyObject *described, Py_ssize_t number, int is_input)
 {
     Port *port = &self->ports[number];
+    if (!is_input) return PyArg_ParseTuple(described, "OOn", &port->type, &port->shape, &port->bytes);
     onnxc_value *value = &self->values[number];
     value->struct_size = sizeof *value;
     value->kind = ONNXC_TENSOR;
-    if (!is_input)
-        return PyArg_ParseTuple(described, "OiOn", &port->type, &value->dtype, &port->shape, &port->bytes);
     const int understood =
         PyArg_ParseTuple(described, "Oisi", &port->type, &value->dtype, &port->format, &port->rank);
     value->rank = port->rank;
@@ -419,21 +415,21 @@ static PyObject *expect(Caller *self, PyObject *arguments)
 }
 
 PyDoc_STRVAR(CALLER,
-             "Caller(array_type, empty, block, model, context, large, most, inputs, outputs)\n--\n\n"
+             "Caller(array_type, empty, block, model, context, results, large, most, inputs, outputs)\n--\n\n"
              "Calls of one context, by one caller at a time.\n\n"
              "empty: makes an array of a shape and type; block: an array of so many bytes, from a line of the cache\n"
-             "on. model, context: addresses. large: bytes from which on a result is in such an array, of which `most`\n"
-             "bytes are kept. inputs: (type, number, format, rank) of each. outputs: (type, number, shape or None,\n"
-             "bytes) of each.");
+             "on. model, context, results: addresses, the last of the structs of all outputs. large: bytes from which\n"
+             "on a result is in such an array, of which `most` bytes are kept. inputs: (type, number, format, rank) of\n"
+             "each. outputs: (type, shape or None, bytes) of each.");
 
 static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(keywords))
 {
     Caller *self = (Caller *)PyType_GenericAlloc(type, 0);
     PyObject *inputs, *outputs;
-    Py_ssize_t model, context;
+    Py_ssize_t model, context, results;
     if (self == NULL) return NULL;
-    if (!PyArg_ParseTuple(arguments, "OOOnnnnO!O!", &self->array_type, &self->empty, &self->block, &model, &context,
-                          &self->large, &self->most, &PyTuple_Type, &inputs, &PyTuple_Type, &outputs)) {
+    if (!PyArg_ParseTuple(arguments, "OOOnnnnnO!O!", &self->array_type, &self->empty, &self->block, &model, &context,
+                          &results, &self->large, &self->most, &PyTuple_Type, &inputs, &PyTuple_Type, &outputs)) {
         Py_DECREF(self);
         return NULL;
     }
@@ -441,6 +437,7 @@ static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUS
     Py_INCREF(arguments);
     self->model = (const onnxc_model *)model;
     self->context = (onnxc_context *)context;
+    self->results = (onnxc_value *)results;
     self->input_count = PyTuple_Size(inputs);
     self->output_count = PyTuple_Size(outputs);
     const size_t count = (size_t)(self->input_count + self->output_count) + 1;
@@ -451,7 +448,6 @@ static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUS
         Py_DECREF(self);
         return PyErr_NoMemory();
     }
-    self->results = (Py_ssize_t)(self->values + self->input_count);
     for (Py_ssize_t k = 0; k < self->input_count + self->output_count; k++) {
         const int is_input = k < self->input_count;
         PyObject *described =
@@ -493,7 +489,6 @@ static PyMethodDef METHODS[] = {{"run", (PyCFunction)run, METH_O, RUN},
                                 {NULL, NULL, 0, NULL}};
 static PyMemberDef MEMBERS[] = {{"away", T_BOOL, offsetof(Caller, away), 0, "whether calls are left to others"},
                                 {"left", T_BOOL, offsetof(Caller, left), READONLY, "whether a result is None"},
-                                {"results", T_PYSSIZET, offsetof(Caller, results), READONLY, "an address"},
                                 {NULL, 0, 0, 0, NULL}};
 static PyType_Slot SLOTS[] = {{Py_tp_doc, (void *)CALLER},   {Py_tp_new, make},       {Py_tp_dealloc, destroy},
                               {Py_tp_methods, METHODS}, {Py_tp_members, MEMBERS}, {0, NULL}};

@@ -71,6 +71,7 @@ def run_timed(
         room = context.steps
         timings = (CTiming * room)()
         told = CProfile(ctypes.sizeof(CProfile), 0, ctypes.addressof(timings), room, 0)
+        set_profile(context.handle, None)  # what an interrupted run left looks at the memory of `timed`
         context.timed = told, timings
         set_profile(context.handle, ctypes.addressof(told))
         try:

@@ -24,7 +24,8 @@ class SessionIOBinding:
         self.inputs: dict[str, Any] = {}
         self.outputs: dict[str, NativeValue | None] = {}  # None: memory of the run's own
         self.results: OrtValueVector = OrtValueVector()
-        self.way: Way | None = None  # of runs on what is bound, where the session's usual one is none
+        #: Of runs on what is bound, where the session's usual one is none; forgotten before that changes.
+        self.way: Way | None = None
 
     def bind_input(self, name: str, *where: Any) -> None:
         """Binds an array, or memory: a device, an element type, a shape, an address."""
@@ -43,12 +44,12 @@ class SessionIOBinding:
         self._bind_output(name, value)
 
     def _bind_output(self, name: str, value: NativeValue | None) -> None:
-        self.outputs[name], self.way = value, None
+        self.way, self.outputs[name] = None, value
 
     def _bind_input(self, name: str, value: Any) -> None:
         if name not in self.session._bindable:
             raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
-        self.inputs[name], self.way = value, None
+        self.way, self.inputs[name] = None, value
 
     def _memory(
         self, device: NativeDevice, element: object, shape: Sequence[int], address: int
@@ -70,12 +71,12 @@ class SessionIOBinding:
         return [np.array(v._value) if v.is_tensor() else v._value for v in self.results]
 
     def clear_binding_inputs(self) -> None:
-        self.inputs.clear()
         self.way = None
+        self.inputs.clear()
 
     def clear_binding_outputs(self) -> None:
-        self.outputs.clear()
         self.way = None
+        self.outputs.clear()
         self.results = OrtValueVector()
 
 

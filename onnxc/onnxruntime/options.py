@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import ref
 
@@ -267,13 +267,13 @@ class RunOptions(_Options):
     def _ends(self, context: Context) -> Iterator[None]:
         """While this lasts, the options end what runs in the context; then nothing that others run there."""
         running = ref(context)  # it is whose call it is
-        self._running.append(running)
         try:
+            self._running.append(running)
             if self.terminate:
                 raise made(Fail, "Exiting due to terminate flag being set to true.")
             yield
         finally:
-            with _ENDING:
+            with _ENDING, suppress(ValueError):  # what handled a signal came first
                 self._running.remove(running)
 
     def add_run_config_entry(self, key: str, value: str, /) -> None:

@@ -1,7 +1,13 @@
-"""An exception that comes between two steps of a call, as signals' handlers raise them, loses no context."""
+"""An exception that comes between two steps of a call, as signals' handlers raise them, loses nothing, and
+the calls that follow are right."""
 
 import contextlib
+import ctypes
+import gc
+import os
+import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx.parser
@@ -14,24 +20,53 @@ MODEL = """<ir_version: 8, opset_import: ["": 17]>
     g (float[2] x, float[2] s) => (float[2] y, float[2] t) { y = Neg (x) t = Add (x, s) }"""
 X = np.ones(2, np.float32)
 
+#: Where sizes are open, results are the library's own memory, or that which was foreseen.
+OPEN = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[n, m] x) => (float[n, m] y, int64[k, l] z) { y = Add (x, x) z = NonZero (x) }"""
+OPTIONAL = """<ir_version: 10, opset_import: ["": 20]>
+    g (float[n, m] x, optional(float[k]) o) => (float[n, m] y, bool h, int64[p, q] z)
+    { h = OptionalHasElement (o) y = Add (x, x) z = NonZero (x) }"""
+GROWING = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[n] x, float[p] s, float[q] r) => (float[t] s2, float[u] r2, float y)
+    { s2 = Concat <axis = 0> (s, x) r2 = Concat <axis = 0> (x, r) y = ReduceSum <keepdims = 0> (s2) }"""
+SMALL, LARGE = np.ones((2, 3), np.float32), np.ones((100, 90), np.float32)
+
 
 class Interrupted(BaseException):
     pass
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("interrupted")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("interrupted")
+
+
+@pytest.fixture(scope="module")
+def path(folder):
     return onnxc.compile(onnx.parser.parse_model(MODEL), folder / "model.so", states={"s": "t"})
 
 
-def interrupted(steps, n):
-    """Whether `steps` has so many bytecodes of the package that the n-th raises."""
+@pytest.fixture(scope="module")
+def open_path(folder):
+    return onnxc.compile(onnx.parser.parse_model(OPEN), folder / "open.so")
+
+
+@pytest.fixture(scope="module")
+def optional_path(folder):
+    return onnxc.compile(onnx.parser.parse_model(OPTIONAL), folder / "optional.so")
+
+
+def interrupted(steps, n, where="onnxc", finalisers=True):
+    """Whether `steps` has so many bytecodes of the package that the n-th raises. where: a part of the paths
+    of files that count. finalisers: whether `__del__` counts, of which Python ignores what it raises."""
     left = n
 
     def trace(frame, event, _):
         nonlocal left
-        if "onnxc" not in frame.f_code.co_filename:
+        code = frame.f_code
+        if "onnxc" not in code.co_filename or where not in code.co_filename:
+            return None
+        if not finalisers and code.co_name == "__del__":
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
@@ -134,3 +169,149 @@ def test_what_is_closed_while_it_is_closed_gives_its_context_back_once(path):
         model.give_back = lambda context: (calls.close(), give_back(context))
         calls.close()
         assert len(model._free) == 1
+
+
+def usual(model, x):
+    return model.run(["y", "z"], {"x": x})
+
+
+def in_python(model, x):
+    """An array that is not in order, which `quick.c` leaves to Python."""
+    return model.run(["y", "z"], {"x": np.asfortranarray(x)})
+
+
+def to_memory(model, x):
+    return model.run(["y", "z"], {"x": x}, out={"y": np.empty_like(x)})
+
+
+def profiled(model, x):
+    model.profile({"x": x})
+
+
+def optional(model, x):
+    """Of a model whose calls are all Python's."""
+    return model.run(["y", "z"], {"x": x, "o": None})
+
+
+#: What is interrupted, the calls before and after it, and of which model.
+WAYS = pytest.mark.parametrize(
+    ("steps", "call", "path"),
+    [
+        (usual, usual, "open_path"),
+        (in_python, in_python, "open_path"),
+        (to_memory, to_memory, "open_path"),
+        (profiled, usual, "open_path"),
+        (optional, optional, "optional_path"),
+    ],
+)
+
+
+def is_right(results, x):
+    y, z = results
+    return np.array_equal(y, x + x) and np.array_equal(z, np.nonzero(x))
+
+
+@WAYS
+def test_the_calls_after_an_interrupted_one_are_right(steps, call, path, request):
+    n = 0
+    going_on = True
+    with onnxc.load(request.getfixturevalue(path), threads=1) as model:
+        while going_on:
+            assert is_right(call(model, SMALL), SMALL)
+            going_on = interrupted(lambda: steps(model, LARGE), n, finalisers=False)
+            for x in (LARGE, LARGE, SMALL):
+                assert is_right(call(model, x), x), n
+            n += 1
+    assert n > 100
+
+
+class Mallinfo2(ctypes.Structure):
+    _fields_ = [
+        ("counts", ctypes.c_size_t * 4),
+        ("mapped", ctypes.c_size_t),
+        ("greatest", ctypes.c_size_t * 2),
+        ("in_arenas", ctypes.c_size_t),
+        ("free", ctypes.c_size_t * 2),
+    ]
+
+
+def bytes_in_use():
+    """Those that C has taken."""
+    gc.collect()
+    ask = ctypes.CDLL(None).mallinfo2
+    ask.restype = Mallinfo2
+    told = ask()
+    return told.mapped + told.in_arenas
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="glibc tells what is in use")
+@WAYS
+def test_an_interrupted_call_leaves_no_memory(steps, call, path, request):
+    result = 2 * 8 * LARGE.size
+    n = 0
+    going_on = True
+    with onnxc.load(request.getfixturevalue(path), threads=1) as model:
+        for _ in range(8):
+            call(model, LARGE)
+        before = bytes_in_use()
+        while going_on:
+            going_on = interrupted(lambda: steps(model, LARGE), n, finalisers=False)
+            n += 1
+        call(model, LARGE)
+        assert bytes_in_use() - before < 4 * result
+    assert bytes_in_use() - before < 4 * result
+
+
+def test_a_context_that_was_lost_takes_the_results_that_it_holds_along(open_path):
+    with onnxc.load(open_path, threads=1) as model:
+        released = []
+        release = model._library.table.release
+        model._library.table.release = lambda address: (released.append(address), release(address))
+        context = model.acquire()
+        context.inputs[0].fill(LARGE, [])
+        context.call()  # and no more of a run
+        assert context.outputs[1][0].object
+        del context
+        usual(model, SMALL)
+        assert len(released) == 2
+
+
+def test_states_grow_all_or_none_in_an_interrupted_call(folder):
+    states = {"s": "s2", "r": "r2"}
+    path = onnxc.compile(onnx.parser.parse_model(GROWING), folder / "growing.so", states=states)
+    n = 0
+    going_on = True
+    with onnxc.load(path, threads=1) as model:
+        while going_on:
+            calls = model.stateful(capacity=4)
+            calls({"x": X})
+            going_on = interrupted(lambda calls=calls: calls({"x": X}), n)
+            held = {name: array.size for name, array in calls.states.items()}
+            assert held in ({"s": 2, "r": 2}, {"s": 4, "r": 4}), n
+            calls.close()
+            n += 1
+    assert n > 100
+
+
+def is_mapped(path):
+    return str(Path(path).resolve()) in Path("/proc/self/maps").read_text()
+
+
+def test_nothing_is_left_of_a_library_whose_opening_or_end_was_interrupted(path, tmp_path):
+    path = shutil.copy(path, tmp_path)
+
+    def steps():
+        with onnxc.load(path, threads=1) as model:
+            run(model)
+
+    steps()
+    gc.collect()
+    assert not is_mapped(path)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    n = 0
+    while interrupted(steps, n, where="library.py", finalisers=False):
+        n += 1
+    gc.collect()
+    assert n > 100
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert not is_mapped(path)

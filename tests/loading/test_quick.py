@@ -348,7 +348,7 @@ def test_a_model_is_not_closed_while_a_caller_has_a_context(load):
         model(rows(2))
 
 
-@pytest.mark.parametrize("wrong", [(), (1,), (np.ndarray, np.empty, 0, 0, 0, ((np.float32,),), ())])
+@pytest.mark.parametrize("wrong", [(), (1,), (np.ndarray, np.empty, 0, 0, 0, 0, ((np.float32,),), ())])
 def test_a_caller_that_is_described_wrongly_is_refused(wrong):
     with pytest.raises(TypeError):
         Caller(*wrong)
