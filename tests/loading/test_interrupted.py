@@ -15,6 +15,7 @@ import pytest
 
 import onnxc
 from onnxc.errors import RunError
+from onnxc.loading.c_values import Port, Slot, Spares
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
     g (float[2] x, float[2] s) => (float[2] y, float[2] t) { y = Neg (x) t = Add (x, s) }"""
@@ -256,8 +257,8 @@ def test_an_interrupted_call_leaves_no_memory(steps, call, path, request):
         before = bytes_in_use()
         while going_on:
             going_on = interrupted(lambda: steps(model, LARGE), n, finalisers=False)
+            call(model, LARGE)
             n += 1
-        call(model, LARGE)
         assert bytes_in_use() - before < 4 * result
     assert bytes_in_use() - before < 4 * result
 
@@ -315,3 +316,30 @@ def test_nothing_is_left_of_a_library_whose_opening_or_end_was_interrupted(path,
     assert n > 100
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert not is_mapped(path)
+
+
+def test_memory_for_results_is_kept_after_interruptions_too():
+    spares = Spares(1)
+    slot = Slot.of(Port("y", (1 << 22,), "float32"), 1)
+    n = 0
+    while interrupted(lambda: spares.empty(0, slot, slot.shape), n, finalisers=False):
+        n += 1
+    assert n > 50
+    spares.empty(0, slot, slot.shape)
+    assert spares.kept[0]
+
+
+def test_a_library_looks_at_no_memory_of_timings_that_is_replaced(path):
+    with onnxc.load(path, threads=1) as model:
+        (context,) = model._free
+        table = model._library.table
+        set_profile = table.set_profile
+        seen = []
+        table.set_profile = lambda handle, told: (
+            seen.append((told, context.timed)),
+            set_profile(handle, told),
+        )
+        context.timed = left = object()  # as an interrupted run leaves it
+        profile(model)
+        assert seen[0] == (None, left)
+        assert [told is None for told, _ in seen] == [True, False, True]

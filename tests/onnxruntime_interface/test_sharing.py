@@ -281,3 +281,52 @@ def test_binding_looks_at_the_ports_of_a_session_once(monkeypatch):
 def test_an_input_that_is_not_bound_is_told(step):
     with pytest.raises(RuntimeError, match="input 'd' is missing"):
         run(step, {"x": floats(6)}, {"y": None})
+
+
+# Interruptions ----------------------------------------------------------------------------------------
+
+
+class Interrupted(BaseException):
+    pass
+
+
+class Interrupting(dict):
+    """Whose changes are followed by what a signal's handler raises."""
+
+    def __setitem__(self, name, value):
+        super().__setitem__(name, value)
+        raise Interrupted
+
+    def clear(self):
+        super().clear()
+        raise Interrupted
+
+
+@pytest.mark.parametrize("what", ["inputs", "outputs"])
+@pytest.mark.parametrize("clear", [False, True])
+def test_how_a_binding_runs_is_found_anew_where_its_change_was_interrupted(step, what, clear):
+    x, d = floats(8), floats(8)
+    binding = bound(step, {"x": x, "d": d}, {"y": x})._iobinding
+    binding.way = sharing.Way(step._model, ())
+    setattr(binding, what, Interrupting(getattr(binding, what)))
+    with pytest.raises(Interrupted):
+        if clear:
+            getattr(binding, f"clear_binding_{what}")()
+        elif what == "inputs":
+            binding.bind_input("x", d)
+        else:
+            binding.bind_output("y", ours.OrtDevice.make("cpu", 0)._get_c_device())
+    assert binding.way is None
+
+
+def test_options_end_no_runs_of_others_after_an_interrupted_one(step):
+    class Running(list):
+        def append(self, running):
+            super().append(running)
+            raise Interrupted
+
+    options = ours.RunOptions()
+    options._running = Running()
+    with pytest.raises(Interrupted):
+        step.run(None, {"x": floats(8), "d": floats(8)}, options)
+    assert options._running == []
