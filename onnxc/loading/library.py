@@ -166,12 +166,10 @@ class Library:
         self.file.close()
         if sys.is_finalizing():
             return
-        try:
-            if hasattr(self, "table"):
-                self.end()
-        finally:
-            if self.mapped and not self.results and dlclose is not None:
-                dlclose(self.mapped[0])
+        if hasattr(self, "table"):
+            self.end()
+        if self.mapped and not self.results and dlclose is not None:
+            dlclose(self.mapped[0])
 
 
 def _beside(library: str, name: str) -> str:
