@@ -57,9 +57,14 @@ def optional_path(folder):
     return onnxc.compile(onnx.parser.parse_model(OPTIONAL), folder / "optional.so")
 
 
+def is_in_finaliser(frame):
+    return frame is not None and (frame.f_code.co_name == "__del__" or is_in_finaliser(frame.f_back))
+
+
 def interrupted(steps, n, where="onnxc", finalisers=True):
     """Whether `steps` has so many bytecodes of the package that the n-th raises. where: a part of the paths
-    of files that count. finalisers: whether `__del__` counts, of which Python ignores what it raises."""
+    of files that count. finalisers: whether `__del__` and what it calls count, whose exceptions Python
+    ignores."""
     left = n
 
     def trace(frame, event, _):
@@ -67,7 +72,7 @@ def interrupted(steps, n, where="onnxc", finalisers=True):
         code = frame.f_code
         if "onnxc" not in code.co_filename or where not in code.co_filename:
             return None
-        if not finalisers and code.co_name == "__del__":
+        if not finalisers and is_in_finaliser(frame):
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
