@@ -6,7 +6,7 @@ conv(map(%q) { mul(cast(sub(cast($0, int32), 3), float32), 0.5) }, W: of int8 %w
 Where no kernel multiplies such integers on the target (`quantised.dot_of`), `widen` follows.
 Sums are exact, those without products too. The zero point of what is padded is the convolution's; that of a
 Contract, or one that the run computes (of which a border is padded before), is taken off behind the sum,
-times the sums of the weights.
+times the sums of the weights; and that of weights which the run computes, times the sums of what meets them.
 So are two operands that the run computes, where bytes are made of the result again or integers are asked for.
 Of 16 bits are multiplied those whose sums stay in int32 with the weights that there are, where the target has
 dot products of them, but in windows that transforms serve better. Integers that would become real numbers
@@ -34,9 +34,10 @@ from ..ir.quantised import (
     aligned,
     dot_of,
     elements,
+    is_one_along,
     lies_together,
     quantised,
-    weights,
+    weights_of,
 )
 from ..ir.regions import everywhere
 from ..target import Target
@@ -99,7 +100,7 @@ class _Integers:
             return None
         op, x, w, name = found
         labels = _labels(op, x.stored.rank)
-        if not all(_is_outside(a, labels) for a in (w.zero, w.scale) if a is not None):
+        if not all(_is_outside(a, labels) for a in (w.zero, w.scale, w.late) if a is not None):
             return None
         if not _fits(x, w, _summed(labels)):
             return None
@@ -107,7 +108,8 @@ class _Integers:
             signed, rest = w.signed()
         else:
             signed, rest = w.centred(), np.zeros((1,) * len(w.stored.shape), np.int32)
-            if self.target.dot(x.stored.dtype, signed.dtype, "int32") is None or _transforms(op, signed):
+            multiplied = w.late is None and self.target.dot(x.stored.dtype, signed.dtype, "int32")
+            if not multiplied or _transforms(op, signed):
                 return None
         plain = replace(op, accumulate="int32", epilogue=None, exact=False)
         kernels = Value(TensorType(signed.dtype, signed.shape), name, signed)
@@ -122,14 +124,24 @@ class _Integers:
             plain, x = replace(plain, pads=(0,) * len(plain.pads)), replace(x, stored=padded)
         sums = self.rewriter.add(plain, [x.stored, kernels], node.origin)
         body = _Body(sums[0])
-        if rest.any():  # times the sums of x
+        late = None if w.late is None else self._placed(w.late, labels, node.origin)
+        if rest.any() or late is not None:  # times the sums of x
             shape = tuple(1 if k in _alike(op, labels) else n for k, n in enumerate(signed.shape))
             ones = Value(TensorType("int8", shape), "", Constant("int8", shape, splat=1))
             (totals,) = self.rewriter.add(plain, [x.stored, ones], node.origin)
-            body.result += body.operand(totals) * body.operand(_beside(rest, labels))
+            each = body.operand(_beside(rest, labels)) if rest.any() else expr.const(0, "int32")
+            each = each if late is None else each - body.parameter(late, "int32")
+            body.result += body.operand(totals) * each
         if x.zero != 0:
             columns = (signed.array + rest).sum(axis=_summed(labels), dtype=np.int32, keepdims=True)
-            body.result -= body.operand(_beside(columns, labels)) * body.parameter(x.zero, "int32")
+            each = body.operand(_beside(columns, labels))
+            if late is not None:
+                terms = dims.product(signed.shape[k] for k in _summed(labels))
+                each -= body.parameter(late, "int32") * terms
+            zero = x.zero
+            if isinstance(zero, Value) and isinstance(op, Contract):
+                zero = self._placed(zero, (op.lhs, op.out), node.origin)
+            body.result -= each * body.parameter(zero, "int32")
         if x.scale is not None and w.scale is not None:
             scale = body.parameter(x.scale, "float32")
             if scale.op == "const":
@@ -148,7 +160,7 @@ class _Integers:
         """A product of two operands that the run computes, of bytes. Real numbers stay what they are where
         nobody makes integers of the result: attention multiplies them without storing any."""
         op, operands = node.op, [self.rewriter.of(v) for v in node.inputs[:2]]
-        x, w = map(quantised, operands)
+        x, w = (quantised(v, _summed((labels, op.out))) for v, labels in zip(operands, (op.lhs, op.rhs)))
         if x is None or w is None or {x.stored.dtype, w.stored.dtype} - {*BYTES} or len(op.summed) != 1:
             return None
         real, depth = op.accumulate == "float32", operands[0].shape[op.lhs.index(op.summed)]
@@ -164,10 +176,12 @@ class _Integers:
         x, w = pair
         plain = replace(op, accumulate="int32", epilogue=None, exact=False)
         body = _Body(*self.rewriter.add(plain, [x.stored, w.stored], node.origin))
-        for one, labels, other, whole in ((w, op.rhs, x, False), (x, op.lhs, w, True)):
+        ours, others = (op.lhs, op.out), (op.rhs, op.out)
+        for one, labels, other, whole in ((w, others, x, False), (x, ours, w, True)):
             if other.zero != 0:  # times the sums of the other operand, less its zero point for one of the two
-                totals = self._totals(one if whole else replace(one, zero=0), labels, op, node.origin)
-                body.result -= body.operand(totals) * body.parameter(other.zero, "int32")
+                totals = self._totals(one if whole else replace(one, zero=0), labels, node.origin)
+                zero = self._placed(other.zero, ours if labels is others else others, node.origin)
+                body.result -= body.operand(totals) * body.parameter(zero, "int32")
         if x.scale is not None and w.scale is not None:
             scale = body.parameter(x.scale, "float32") * body.parameter(w.scale, "float32")
             body.result = body.result.cast("float32") * scale
@@ -222,21 +236,34 @@ class _Integers:
             zero = q.zero + shift
         return Quantised(shifted(q.stored), zero, q.scale)
 
-    def _totals(self, q: Quantised, labels: str, op: Contract, origin: str) -> Value:
+    def _totals(self, q: Quantised, labels: Labels, origin: str) -> Value:
         """Sums of what bytes stand for along the axis that a product sums over, broadcast to its result."""
         body = _Body(q.stored)
         body.result = body.result.cast("int32")
         if q.zero != 0:
             body.result -= body.parameter(q.zero, "int32")
         (centred,) = self.rewriter.add(Map(body.result), body.operands, origin)
-        (totals,) = self.rewriter.add(Reduce("sum", (labels.index(op.summed),)), [centred], origin)
-        kept = [label for label in labels if label not in op.summed]
-        order = [kept.index(label) for label in op.out if label in kept]
-        if order != sorted(order):
-            (totals,) = self.rewriter.add(Transpose(tuple(order)), [totals], origin)
-        sizes = dict(zip(labels, q.stored.shape))
-        shape = tuple(sizes[label] if label in kept else 1 for label in op.out)
-        return self.rewriter.add(Reshape(shape), [totals], origin)[0]
+        (totals,) = self.rewriter.add(Reduce("sum", _summed(labels), keepdims=True), [centred], origin)
+        return self._beside(totals, labels, origin)
+
+    def _placed(self, zero: Parameter, labels: Labels, origin: str) -> Parameter:
+        """A zero point of an operand as it broadcasts to the result."""
+        several = isinstance(zero, Value) and zero.tensor.count != 1
+        return self._beside(zero, labels, origin) if several else zero
+
+    def _beside(self, value: Value, labels: Labels, origin: str) -> Value:
+        """What broadcasts to an operand, one along what is summed, as what broadcasts to the result."""
+        of_operand, of_result = labels
+        of_operand = of_operand[len(of_operand) - value.rank :]
+        sizes = dict(zip(of_operand, value.shape))
+        kept = [label for label in of_operand if label in of_result]
+        order = sorted(range(len(kept)), key=lambda k: of_result.index(kept[k]))
+        movement = [Reshape(tuple(sizes[label] for label in kept)), Transpose(tuple(order))]
+        if order == sorted(order):
+            movement.clear()
+        for op in (*movement, Reshape(tuple(sizes.get(label, 1) for label in of_result))):
+            (value,) = self.rewriter.add(op, [value], origin)
+        return value
 
     def _sum(self, node: Node[Reduce]) -> tuple[Value, ...] | None:
         """A sum of numbers, or of their squares, computed of the bytes that nobody else makes numbers of."""
@@ -374,13 +401,15 @@ class _Body:
 def _operands(node: Node, rewriter: Rewriter) -> tuple[Conv | Contract, Quantised, Weights, str] | None:
     """The op with the constant operand behind the other, what is stored behind both, the constant's name."""
     op, (x, w) = node.op, (rewriter.of(v) for v in node.inputs[:2])
-    if isinstance(op, Contract) and w.constant is None:
+    kernels = weights_of(w)
+    if isinstance(op, Contract) and kernels is None:
         op, x, w = replace(op, lhs=op.rhs, rhs=op.lhs), w, x
+        kernels = weights_of(w)
     rounded = isinstance(op, Contract) and op.rounded
-    if w.constant is None or rounded or op.accumulate not in ("float32", "int32"):
+    if kernels is None or rounded or op.accumulate not in ("float32", "int32"):
         return None
-    image, kernels = quantised(x), weights(w.data)
-    if image is None or kernels is None:
+    image = quantised(x, _summed((op.lhs, op.out)) if isinstance(op, Contract) else None)
+    if image is None:
         return None
     real = op.accumulate == "float32"
     if (image.scale is not None) != real or (kernels.scale is not None) != real:
@@ -388,7 +417,7 @@ def _operands(node: Node, rewriter: Rewriter) -> tuple[Conv | Contract, Quantise
     return op, image, kernels, w.name
 
 
-Labels = tuple[str, str]  # of the weights' axes and of the result's
+Labels = tuple[str, str]  # of an operand's axes and of the result's
 
 
 def _labels(op: Conv | Contract, rank: int) -> Labels:
@@ -399,7 +428,7 @@ def _labels(op: Conv | Contract, rank: int) -> Labels:
 
 
 def _summed(labels: Labels) -> tuple[int, ...]:
-    """The axes of the weights that are summed over."""
+    """The axes of an operand that are summed over."""
     return tuple(k for k, label in enumerate(labels[0]) if label not in labels[1])
 
 
@@ -440,9 +469,9 @@ def _fits(x: Quantised, w: Weights, summed: tuple[int, ...]) -> bool:
     return all(abs(a * sums[0] + b * sums[1]).max() <= GREATEST for a, b in ((low, high), (high, low)))
 
 
-def _is_outside(parameter: np.ndarray, labels: Labels) -> bool:
+def _is_outside(parameter: np.ndarray | Value, labels: Labels) -> bool:
     """Whether the weights of every sum have the same zero point, or the same scale."""
-    return all(aligned(parameter, len(labels[0])).shape[k] == 1 for k in _summed(labels))
+    return is_one_along(_summed(labels), parameter.shape, len(labels[0]))
 
 
 def _beside(array: np.ndarray, labels: Labels) -> Value:

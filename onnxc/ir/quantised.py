@@ -6,13 +6,14 @@ by where they come from. A scale of None is that of an integer, which is `stored
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..records import dataclass
 from . import dtypes, expr
+from .dims import Dimension
 from .expr import Expr
 from .graph import Constant, Value
 from .interpret import run_op
@@ -25,13 +26,13 @@ BYTES = ("uint8", "int8")
 STORED = (*BYTES, "uint16", "int16")  # what real numbers are made of
 WIDEST_PAD = 64  # what an image's border may be wide
 
-#: A number, or a value of one element that has it.
+#: A number, or a value that has it, of one element or of many that broadcast.
 Parameter = int | float | Value
 
 
 @dataclass(frozen=True)
 class Quantised:
-    """A value whose elements are stored as integers, with one scale and one zero point for all."""
+    """A value whose elements are stored as integers, with one scale for all."""
 
     stored: Value
     zero: Parameter
@@ -40,11 +41,13 @@ class Quantised:
 
 @dataclass(frozen=True)
 class Weights:
-    """Constant integers of at most 8 bits; zero points and scales are arrays that broadcast to them."""
+    """Constant integers of at most 8 bits; zero points and scales are arrays that broadcast to them. late: a
+    zero point besides that only the run knows."""
 
     stored: Constant
     zero: np.ndarray
     scale: np.ndarray | None
+    late: Value | None = None
 
     def signed(self) -> tuple[Constant, np.ndarray]:
         """int8, and what is to be added to them, of the shape of zero points, to give stored - zero."""
@@ -90,8 +93,9 @@ def lies_together(op: Contract, x: Value) -> bool:
     return bool(op.summed) and op.lhs.endswith(op.summed) and not moved
 
 
-def quantised(value: Value) -> Quantised | None:
-    """What is stored behind a value that the run computes."""
+def quantised(value: Value, summed: Sequence[int] | None = None) -> Quantised | None:
+    """What is stored behind a value that the run computes. summed: the axes along which all elements have the
+    same zero point; without any every axis."""
     node = value.producer
     if value.constant is not None:
         return None
@@ -104,12 +108,32 @@ def quantised(value: Value) -> Quantised | None:
         return None
     stored, zero, scale = found
     x = node.inputs[stored]
-    start = _parameter(zero, node.inputs)
-    step = None if scale is None else _parameter(scale, node.inputs)
+    start = _parameter(zero, node.inputs, x.rank, summed)
+    step = None if scale is None else _parameter(scale, node.inputs, x.rank)
     known = x.constant is None and x.dtype in STORED and x.shape == value.shape
     if not known or start is None or (step is None) != (scale is None):
         return None
     return Quantised(x, start, step)
+
+
+def weights_of(value: Value) -> Weights | None:
+    """The weights that a value is, or those of which the run makes it by taking off a zero point."""
+    node = value.producer
+    if value.constant is not None:
+        return weights(value.data)
+    if node is None or not isinstance(node.op, Map):
+        return None
+    found = _affine(node.op.body, [v.dtype for v in node.inputs])
+    if found is None:
+        return None
+    stored, zero, scale = node.inputs[found[0]], _operand(found[1], node.inputs), found[2]
+    constants = {k: v.constant for k, v in enumerate(node.inputs) if v.constant is not None}
+    if stored.constant is None or stored.dtype not in BYTES or stored.shape != value.shape:
+        return None
+    if zero is None or (scale is not None and not constants.keys() >= {*expr.inputs(scale)}):
+        return None
+    scales = None if scale is None else _evaluated(scale, constants)
+    return Weights(stored.data, np.zeros((), np.int32), scales, zero)
 
 
 def weights(constant: Constant) -> Weights | None:
@@ -130,14 +154,20 @@ def weights(constant: Constant) -> Weights | None:
     stored, zero, scale = made.operands[found[0]], found[1], found[2]
     if stored.shape != constant.shape or dtypes.bits(stored.dtype) > 8:
         return None
-    scales = None if scale is None else _evaluated(scale, made.operands)
-    return Weights(stored, _evaluated(zero, made.operands), scales)
+    operands = dict(enumerate(made.operands))
+    scales = None if scale is None else _evaluated(scale, operands)
+    return Weights(stored, _evaluated(zero, operands), scales)
 
 
 def elements(dtype: str) -> np.ndarray:
     """All numbers of a type of integers, which has few."""
     low, high = dtypes.integer_range(dtype)
     return np.arange(low, high + 1).astype(dtypes.numpy_dtype(dtype))
+
+
+def is_one_along(axes: Sequence[int], shape: Sequence[Dimension], rank: int) -> bool:
+    """Whether what broadcasts to so many axes is the same for all indices along some of them."""
+    return all(size == 1 for size in [shape[k - rank] for k in axes if k >= rank - len(shape)])
 
 
 def aligned(array: np.ndarray, rank: int) -> np.ndarray:
@@ -176,16 +206,24 @@ def _is_leaf(e: Expr) -> bool:
     return e.op in ("const", "input")
 
 
-def _parameter(e: Expr, operands: Sequence[Value]) -> Parameter | None:
-    """The number, or the operand of one element."""
+def _operand(e: Expr, operands: Sequence[Value]) -> Value | None:
+    """The operand that a leaf reads."""
     leaf = e.args[0] if e.op == "cast" else e
-    if leaf.op == "const":
-        return leaf.value
-    value = operands[leaf.value]
-    return value if value.tensor.count == 1 else None
+    return operands[leaf.value] if leaf.op == "input" else None
 
 
-def _evaluated(e: Expr, operands: Sequence[Constant]) -> np.ndarray:
+def _parameter(
+    e: Expr, operands: Sequence[Value], rank: int, summed: Sequence[int] | None = None
+) -> Parameter | None:
+    """The number, or the operand of one element, or of one along what is summed."""
+    value = _operand(e, operands)
+    if value is None:
+        return (e.args[0] if e.op == "cast" else e).value
+    alone = value.tensor.count == 1
+    return value if alone or (summed is not None and is_one_along(summed, value.shape, rank)) else None
+
+
+def _evaluated(e: Expr, operands: Mapping[int, Constant]) -> np.ndarray:
     """An expression over constants."""
     read = expr.inputs(e)
     body = expr.substitute(e, {k: expr.input_(p, operands[k].dtype) for p, k in enumerate(read)})

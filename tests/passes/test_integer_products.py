@@ -485,3 +485,114 @@ def test_bytes_made_of_bytes_are_left_alone_wherever_these_are_from():
         return %0, %2
     }""",
     )
+
+
+LEAST = {"uint8": 0, "int8": -128}
+CENTRED = "{ sub(cast($0, int32), cast($1, int32)) }"
+
+
+def ends(dtype, *shape):
+    """Integers most of which are the least and the greatest of their type."""
+    low, draw = LEAST[dtype], np.random.default_rng(sum(shape))
+    return draw.choice([low, low, low + 1, low + 200, low + 255, low + 255], shape).astype(dtype)
+
+
+def multiplied(text, inputs, **stored):
+    """The types of what is multiplied, of a graph that gives the same as before."""
+    sizes = {"m": len(inputs[0])}
+    found = agrees(integer_products, text, stored, inputs, **sizes)
+    products = [n for n in found.nodes if isinstance(n.op, (Contract, Conv))]
+    return {tuple(v.dtype for v in n.inputs) for n in products}
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("columns", [(), (1,), (8,)])
+@pytest.mark.parametrize("of_rows", [False, True])
+@pytest.mark.parametrize("right", LEAST)
+@pytest.mark.parametrize("left", LEAST)
+def test_zero_points_of_constant_weights_may_be_the_runs(left, right, of_rows, columns, rows):
+    text = f"""graph g(%x: {left}[m, 300], %a: {left}[{"m, 1" if of_rows else ""}], %b: {right}{[*columns]}) {{
+        %w = constant {right}[300, 8] #w
+        %0 = map(%x, %a) {CENTRED}
+        %1 = map(%w, %b) {CENTRED}
+        %2 = contract(%0, %1) lhs=mk rhs=kn out=mn accumulate=int32
+        return %2
+    }}"""
+    zeros = ends(left, *((rows, 1) if of_rows else ())), ends(right, *columns)
+    assert multiplied(text, [ends(left, rows, 300), *zeros], w=ends(right, 300, 8)) == {(left, "int8")}
+
+
+@pytest.mark.parametrize(("zero", "labels"), [((2, 1, 8), "bkn"), ((2, 8, 1), "bnk"), ((8, 1, 1), "nbk")])
+def test_weights_of_each_matrix_of_a_batch_may_have_zero_points_of_the_run(zero, labels):
+    shape = [{"b": 2, "k": 9, "n": 8}[label] for label in labels]
+    text = f"""graph g(%x: uint8[m, 2, 9], %b: uint8{[*zero]}) {{
+        %w = constant uint8{shape} #w
+        %0 = map(%x) {{ sub(cast($0, int32), 255) }}
+        %1 = map(%w, %b) {CENTRED}
+        %2 = contract(%0, %1) lhs=mbk rhs={labels} out=mbn accumulate=int32
+        return %2
+    }}"""
+    inputs = [ends("uint8", 3, 2, 9), ends("uint8", *zero)]
+    assert multiplied(text, inputs, w=ends("uint8", *shape)) == {("uint8", "int8")}
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("zero", [(), (1,), (8, 1, 1, 1)])
+@pytest.mark.parametrize("padding", ["7", "the run's"])
+@pytest.mark.parametrize("right", LEAST)
+def test_kernels_may_have_zero_points_of_the_run(right, padding, zero, groups):
+    known = padding == "7"
+    text = f"""graph g(%x: uint8[m, 6, 5, 5], %a: uint8[], %b: {right}{[*zero]}) {{
+        %w = constant {right}[8, {6 // groups}, 3, 3] #w
+        %0 = map({"%x" if known else "%x, %a"}) {CENTRED.replace("cast($1, int32)", "7") if known else CENTRED}
+        %1 = map(%w, %b) {CENTRED}
+        %2 = conv(%0, %1) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) groups={groups} accumulate=int32
+        return %2
+    }}"""
+    inputs = [ends("uint8", 2, 6, 5, 5), np.uint8(200), ends(right, *zero)]
+    assert multiplied(text, inputs, w=ends(right, 8, 6 // groups, 3, 3)) == {("uint8", "int8")}
+
+
+def test_real_weights_may_have_zero_points_of_the_run():
+    text = f"""graph g(%x: uint8[m, 30], %b: uint8[8]) {{
+        %w = constant uint8[30, 8] #w
+        %s = constant float32[8] #s
+        %0 = map(%x) {{ mul(cast(sub(cast($0, int32), 3), float32), 0.5) }}
+        %1 = map(%w, %b, %s) {{ mul(cast({CENTRED[2:-2]}, float32), $2) }}
+        %2 = contract(%0, %1) lhs=mk rhs=kn out=mn accumulate=float32
+        return %2
+    }}"""
+    scales = np.exp2(np.arange(-4, 4)).astype(np.float32)
+    inputs = [ends("uint8", 3, 30), ends("uint8", 8)]
+    assert multiplied(text, inputs, w=ends("uint8", 30, 8), s=scales) == {("uint8", "int8")}
+
+
+@pytest.mark.parametrize("kind", ["the sum", "words"])
+def test_zero_points_of_the_run_that_cannot_be_taken_off_behind_sums_stay(kind):
+    left, zero = ("uint8", "30, 1") if kind == "the sum" else ("int16", "")
+    stays(
+        integer_products,
+        f"""graph g(%x: {left}[m, 30], %b: int8[{zero}]) {{
+        %w = constant int8[30, 8] #w
+        %0 = map(%x) {{ sub(cast($0, int32), 3) }}
+        %1 = map(%w, %b) {CENTRED}
+        %2 = contract(%0, %1) lhs=mk rhs=kn out=mn accumulate=int32
+        return %2
+    }}""",
+        {"w": ends("int8", 30, 8)},
+    )
+
+
+@pytest.mark.parametrize(("labels", "zero"), [("kn", (8,)), ("nk", (8, 1)), ("kn", (1, 8))])
+@pytest.mark.parametrize("right", LEAST)
+@pytest.mark.parametrize("left", LEAST)
+def test_rows_and_columns_of_two_operands_may_have_zero_points_of_their_own(left, right, labels, zero):
+    columns = [{"k": 9, "n": 8}[label] for label in labels]
+    text = f"""graph g(%x: {left}[m, 9], %y: {right}{columns}, %a: {left}[m, 1], %b: {right}{[*zero]}) {{
+        %0 = map(%x, %a) {CENTRED}
+        %1 = map(%y, %b) {CENTRED}
+        %2 = contract(%0, %1) lhs=mk rhs={labels} out=mn accumulate=int32
+        return %2
+    }}"""
+    inputs = [ends(left, 3, 9), ends(right, *columns), ends(left, 3, 1), ends(right, *zero)]
+    assert {*map(frozenset, multiplied(text, inputs))} == {frozenset({"uint8", "int8"})}

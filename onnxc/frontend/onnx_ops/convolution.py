@@ -262,7 +262,7 @@ def _per_kernel(b: Builder, value: Value, count: Dimension, rank: int) -> Value:
     if value.tensor.count == 1:
         return b.reshape(value, ())
     length(value, count, "a scale or zero point")
-    return along(b, value, 0, rank)
+    return along(b, b.broadcast(value, (count,)), 0, rank)
 
 
 @onnx_op(since=10)

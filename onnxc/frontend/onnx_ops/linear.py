@@ -99,10 +99,13 @@ def _gemm_1(b, A, B, C, *, alpha=1.0, beta=1.0, broadcast=0, transA=0, transB=0)
 
 def _parameter(b: Builder, value: Value, operand: Value, rows: bool) -> Value:
     """A scale or zero point in a shape that broadcasts to the matrices: a vector has one element
-    a row or a column."""
+    a row or a column, also where only the run knows that it has more than one."""
     if value.tensor.count == 1:
         return b.reshape(value, ())
-    return insert_axes(b, value, [1]) if value.rank == 1 and rows and operand.rank > 1 else value
+    if value.rank != 1 or operand.rank < 2:
+        return value
+    value = b.broadcast(value, operand.shape[-2:-1] if rows else operand.shape[-1:])
+    return insert_axes(b, value, [1]) if rows else value
 
 
 def _centred(b: Builder, x: Value, zero: Value | None, rows: bool) -> Value:
