@@ -45,6 +45,7 @@ from .flatten_windows import flattened
 
 GREATEST = (1 << 31) - 1  # of int32
 FEW_CHANNELS = 16  # of which transforms of a window take longer than they save
+MANY = 32  # times the elements of the first operand, with which the second rather keeps its sign
 _OTHER = {"uint8": "int8", "int8": "uint8"}  # of the other sign
 _SQUARE = expr.input_(0, "float32") * expr.input_(0, "float32")
 
@@ -205,19 +206,22 @@ class _Integers:
     def _multiplied(
         self, op: Contract, x: Quantised, w: Quantised, origin: str
     ) -> tuple[Quantised, Quantised] | None:
-        """The operands as the target multiplies them, one of them with the other sign if need be."""
+        """The operands as the target multiplies them, one of them with the other sign if need be: the
+        second, but where that has many more elements."""
         a, b = x.stored.dtype, w.stored.dtype
         if not lies_together(op, x.stored):
             return None
-        if self.target.dot(a, b, "int32"):
-            return x, w
-        if self.target.dot(a, _OTHER[b], "int32"):
-            return x, self._other_sign(w, origin)
-        return (self._other_sign(x, origin), w) if self.target.dot(_OTHER[a], b, "int32") else None
+        size_x, size_w = (dims.typical(dims.product(q.stored.shape)) for q in (x, w))
+        others = ((a, _OTHER[b]), (_OTHER[a], b))
+        for left, right in ((a, b), *(reversed(others) if size_w > MANY * size_x else others)):
+            if self.target.dot(left, right, "int32"):
+                return self._of_type(x, left, origin), self._of_type(w, right, origin)
+        return None
 
-    def _other_sign(self, q: Quantised, origin: str) -> Quantised:
-        """Bytes with the other sign, 128 more or less, as their zero point is."""
-        dtype = _OTHER[q.stored.dtype]
+    def _of_type(self, q: Quantised, dtype: str, origin: str) -> Quantised:
+        """Bytes of a type: those with the other sign are 128 more or less, as their zero point is."""
+        if q.stored.dtype == dtype:
+            return q
         shift = dtypes.integer_range(dtype)[0] - dtypes.integer_range(q.stored.dtype)[0]
         moved = Map((expr.input_(0, q.stored.dtype).cast("int32") + shift).cast(dtype))
 

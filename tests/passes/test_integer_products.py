@@ -596,3 +596,15 @@ def test_rows_and_columns_of_two_operands_may_have_zero_points_of_their_own(left
     }}"""
     inputs = [ends(left, 3, 9), ends(right, *columns), ends(left, 3, 1), ends(right, *zero)]
     assert {*map(frozenset, multiplied(text, inputs))} == {frozenset({"uint8", "int8"})}
+
+
+@pytest.mark.parametrize(("columns", "types"), [(288, ("uint8", "int8")), (289, ("int8", "uint8"))])
+def test_of_two_operands_the_one_of_few_elements_gets_the_other_sign(columns, types):
+    text = f"""graph g(%x: uint8[9, 9], %y: uint8[9, {columns}], %a: uint8[], %b: uint8[]) {{
+        %0 = map(%x, %a) {CENTRED}
+        %1 = map(%y, %b) {CENTRED}
+        %2 = contract(%0, %1) lhs=mk rhs=kn out=mn accumulate=int32
+        return %2
+    }}"""
+    inputs = [ends("uint8", 9, 9), ends("uint8", 9, columns), np.uint8(255), np.uint8(0)]
+    assert multiplied(text, inputs) == {types}
