@@ -139,9 +139,8 @@ class _Integers:
             if late is not None:
                 terms = dims.product(signed.shape[k] for k in _summed(labels))
                 each -= body.parameter(late, "int32") * terms
-            zero = x.zero
-            if isinstance(zero, Value) and isinstance(op, Contract):
-                zero = self._placed(zero, (op.lhs, op.out), node.origin)
+            of_x = (op.lhs, op.out) if isinstance(op, Contract) else labels  # of images there is one
+            zero = self._placed(x.zero, of_x, node.origin)
             body.result -= each * body.parameter(zero, "int32")
         if x.scale is not None and w.scale is not None:
             scale = body.parameter(x.scale, "float32")
@@ -177,11 +176,11 @@ class _Integers:
         x, w = pair
         plain = replace(op, accumulate="int32", epilogue=None, exact=False)
         body = _Body(*self.rewriter.add(plain, [x.stored, w.stored], node.origin))
-        ours, others = (op.lhs, op.out), (op.rhs, op.out)
-        for one, labels, other, whole in ((w, others, x, False), (x, ours, w, True)):
+        of_x, of_w = (op.lhs, op.out), (op.rhs, op.out)
+        for one, labels, other, places, whole in ((w, of_w, x, of_x, False), (x, of_x, w, of_w, True)):
             if other.zero != 0:  # times the sums of the other operand, less its zero point for one of the two
                 totals = self._totals(one if whole else replace(one, zero=0), labels, node.origin)
-                zero = self._placed(other.zero, ours if labels is others else others, node.origin)
+                zero = self._placed(other.zero, places, node.origin)
                 body.result -= body.operand(totals) * body.parameter(zero, "int32")
         if x.scale is not None and w.scale is not None:
             scale = body.parameter(x.scale, "float32") * body.parameter(w.scale, "float32")
@@ -252,8 +251,12 @@ class _Integers:
 
     def _placed(self, zero: Parameter, labels: Labels, origin: str) -> Parameter:
         """A zero point of an operand as it broadcasts to the result."""
-        several = isinstance(zero, Value) and zero.tensor.count != 1
-        return self._beside(zero, labels, origin) if several else zero
+        if not isinstance(zero, Value):
+            return zero
+        if zero.tensor.count != 1:
+            return self._beside(zero, labels, origin)
+        deep = zero.rank > len(labels[1])
+        return self.rewriter.add(Reshape(()), [zero], origin)[0] if deep else zero
 
     def _beside(self, value: Value, labels: Labels, origin: str) -> Value:
         """What broadcasts to an operand, one along what is summed, as what broadcasts to the result."""
@@ -315,18 +318,23 @@ class _Integers:
         return self.rewriter.add(real.node.op, operands, node.origin, [node.outputs[0].name])
 
     def _moved(self, node: Node) -> tuple[Value, ...] | None:
-        """What only moves numbers moves the bytes behind them, padding among these; indices stay."""
+        """What only moves numbers, or integers less a zero point, moves the bytes behind them, padding among
+        these; indices stay."""
         real, *padding = (self.rewriter.of(v) for v in node.inputs)
         x = quantised(real)
-        if x is None or x.scale is None or len(real.node.inputs) != 1 or real.node.op.shape is not None:
+        if x is None or (x.scale is None and x.zero == 0) or real.node.op.shape is not None:
+            return None
+        if any(v.rank for v in real.node.inputs if v is not x.stored):
             return None
         if isinstance(node.op, Pad) and padding:
-            fill = _byte_of(real.node.op.body, padding[0].constant)
+            alone = len(real.node.inputs) == 1
+            fill = _byte_of(real.node.op.body, padding[0].constant) if alone else None
             if fill is None:
                 return None
             padding = [constant_value(fill)]
         (moved,) = self.rewriter.add(node.op, [x.stored, *padding], node.origin)
-        return self.rewriter.add(real.node.op, [moved], node.origin, [node.outputs[0].name])
+        operands = [moved if v is x.stored else v for v in real.node.inputs]
+        return self.rewriter.add(real.node.op, operands, node.origin, [node.outputs[0].name])
 
     def _joined(self, node: Node[Concat]) -> tuple[Value, ...] | None:
         """Numbers that are made of bytes in one way are joined as bytes."""

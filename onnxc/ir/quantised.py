@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..records import dataclass
-from . import dtypes, expr
+from . import dims, dtypes, expr
 from .dims import Dimension
 from .expr import Expr
 from .graph import Constant, Value
@@ -117,10 +117,17 @@ def quantised(value: Value, summed: Sequence[int] | None = None) -> Quantised | 
 
 
 def weights_of(value: Value) -> Weights | None:
-    """The weights that a value is, or those of which the run makes it by taking off a zero point."""
+    """The weights that a value is, or those of which the run makes it by taking off a zero point, moved as
+    they are."""
     node = value.producer
     if value.constant is not None:
         return weights(value.data)
+    if node is not None and isinstance(node.op, (Transpose, Reshape)):
+        inner = weights_of(node.inputs[0])
+        alone = inner is not None and inner.late is not None and inner.late.tensor.count == 1
+        if inner is None or not alone or not all(isinstance(size, int) for size in value.shape):
+            return None
+        return _moved(inner, node.op, dims.numbers(value.shape))
     if node is None or not isinstance(node.op, Map):
         return None
     found = _affine(node.op.body, [v.dtype for v in node.inputs])
@@ -241,4 +248,4 @@ def _moved(found: Weights, op: Transpose | Reshape, shape: Sequence[int]) -> Wei
         return None
     stored = found.stored
     moved = Constant(stored.dtype, tuple(shape), lambda: run_op(op, [stored.array], {})[0])
-    return Weights(moved, parameters[0], parameters[1] if found.scale is not None else None)
+    return Weights(moved, parameters[0], parameters[1] if found.scale is not None else None, found.late)

@@ -511,7 +511,8 @@ def multiplied(text, inputs, **stored):
 @pytest.mark.parametrize("right", LEAST)
 @pytest.mark.parametrize("left", LEAST)
 def test_zero_points_of_constant_weights_may_be_the_runs(left, right, of_rows, columns, rows):
-    text = f"""graph g(%x: {left}[m, 300], %a: {left}[{"m, 1" if of_rows else ""}], %b: {right}{[*columns]}) {{
+    row = "m, 1" if of_rows else ""
+    text = f"""graph g(%x: {left}[m, 300], %a: {left}[{row}], %b: {right}{[*columns]}) {{
         %w = constant {right}[300, 8] #w
         %0 = map(%x, %a) {CENTRED}
         %1 = map(%w, %b) {CENTRED}
@@ -541,10 +542,10 @@ def test_weights_of_each_matrix_of_a_batch_may_have_zero_points_of_the_run(zero,
 @pytest.mark.parametrize("padding", ["7", "the run's"])
 @pytest.mark.parametrize("right", LEAST)
 def test_kernels_may_have_zero_points_of_the_run(right, padding, zero, groups):
-    known = padding == "7"
+    operands, zero_of_x = ("%x", "7") if padding == "7" else ("%x, %a", "cast($1, int32)")
     text = f"""graph g(%x: uint8[m, 6, 5, 5], %a: uint8[], %b: {right}{[*zero]}) {{
         %w = constant {right}[8, {6 // groups}, 3, 3] #w
-        %0 = map({"%x" if known else "%x, %a"}) {CENTRED.replace("cast($1, int32)", "7") if known else CENTRED}
+        %0 = map({operands}) {{ sub(cast($0, int32), {zero_of_x}) }}
         %1 = map(%w, %b) {CENTRED}
         %2 = conv(%0, %1) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) groups={groups} accumulate=int32
         return %2
@@ -608,3 +609,47 @@ def test_of_two_operands_the_one_of_few_elements_gets_the_other_sign(columns, ty
     }}"""
     inputs = [ends("uint8", 9, 9), ends("uint8", 9, columns), np.uint8(255), np.uint8(0)]
     assert multiplied(text, inputs) == {types}
+
+
+@pytest.mark.parametrize("zero", ["255", "cast($1, int32)"])
+@pytest.mark.parametrize(
+    ("shape", "move"), [((1, 9, 8), "reshape(%1) shape=(9, 8)"), ((8, 9), "transpose(%1) perm=(1, 0)")]
+)
+def test_operands_are_moved_under_their_zero_points(shape, move, zero):
+    text = f"""graph g(%x: uint8[m, 1, 9], %a: uint8[], %b: uint8{[1] * len(shape)}) {{
+        %w = constant uint8{[*shape]} #w
+        %0 = map({"%x" if zero == "255" else "%x, %a"}) {{ sub(cast($0, int32), {zero}) }}
+        %1 = map(%w, %b) {CENTRED}
+        %2 = {move}
+        %3 = reshape(%0) shape=(m, 9)
+        %4 = contract(%3, %2) lhs=mk rhs=kn out=mn accumulate=int32
+        return %4
+    }}"""
+    inputs = [ends("uint8", 5, 1, 9), np.uint8(200), np.full([1] * len(shape), 100, np.uint8)]
+    assert multiplied(text, inputs, w=ends("uint8", *shape)) == {("uint8", "int8")}
+
+
+def test_a_zero_point_may_have_more_axes_than_the_result():
+    text = f"""graph g(%x: uint8[m], %a: uint8[1], %b: uint8[1, 1]) {{
+        %w = constant uint8[9, 8] #w
+        %0 = map(%x, %a) {CENTRED}
+        %1 = map(%w, %b) {CENTRED}
+        %2 = contract(%0, %1) lhs=k rhs=kn out=n accumulate=int32
+        return %2
+    }}"""
+    inputs = [ends("uint8", 9), np.array([200], np.uint8), np.array([[100]], np.uint8)]
+    assert multiplied(text, inputs, w=ends("uint8", 9, 8)) == {("uint8", "int8")}
+
+
+def test_weights_in_a_shape_that_only_the_run_knows_stay():
+    stays(
+        integer_products,
+        f"""graph g(%x: uint8[m, n], %b: uint8[]) {{
+        %w = constant uint8[9, 8] #w
+        %0 = map(%w, %b) {CENTRED}
+        %1 = reshape(%0) shape=(n, 8)
+        %2 = contract(%x, %1) lhs=mk rhs=kn out=mn accumulate=int32
+        return %2
+    }}""",
+        {"w": ends("uint8", 9, 8)},
+    )
