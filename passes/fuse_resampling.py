@@ -5,14 +5,14 @@ of images, so that a kernel computes every pixel of an enlarged image at once.
 →   %2 = fused resampling(%x, i, u, j, v) { the same }
 
 Such a group holds the interpolation along both axes and the Map that reads the result, with the rounding to
-another type.
+another type, and what widens the pixels that are read.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from ..ir import expr
+from ..ir import dims, dtypes, expr
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.groups import fuse_members
 from ..ir.ops import Gather, Map
@@ -46,12 +46,13 @@ def fuse_resampling(graph: Graph) -> Graph:
 
 
 def _members(root: Node, readers: Counter[Value]) -> list[Node]:
-    """root and the Gathers and cheap Maps of them that nobody reads but members."""
+    """root and the Gathers, cheap Maps of them and casts before them that nobody reads but members."""
     members, read = [root], Counter[Value]()
     for member in members:
         for value in member.inputs:
             read[value] += 1
-            if read[value] == readers[value] and _joins(value) and _fills(value, member):
+            joins = _joins(value) or (_shrinks(member) and _is_cast(value))
+            if read[value] == readers[value] and joins and _fills(value, member):
                 members.append(value.node)
     return members
 
@@ -66,6 +67,20 @@ def _joins(value: Value) -> bool:
         return True
     made = value.producer
     return made is not None and _is_cheap(made) and any(map(_is_picked, made.inputs))
+
+
+def _shrinks(node: Node) -> bool:
+    """Whether a Gather picks less than there is."""
+    picked, whole = (dims.typical(v.tensor.count) for v in (node.outputs[0], node.inputs[0]))
+    return isinstance(node.op, Gather) and picked < whole
+
+
+def _is_cast(value: Value) -> bool:
+    """Whether an image is another in a wider type, which is made of the pixels alone that are read."""
+    made = value.producer
+    if made is None or not _is_map(made) or made.op.body.op != "cast" or made.op.body.args[0].op != "input":
+        return False
+    return dtypes.bits(made.inputs[0].dtype) < dtypes.bits(value.dtype)
 
 
 def _is_image(value: Value) -> bool:

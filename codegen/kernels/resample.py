@@ -166,34 +166,19 @@ def _row(f: KernelFunction, node: Node[Fused], out: Image, n: str, block: str, y
         store_lanes(f, out.dtype, value, place, out.block, align=out.align)
 
 
-class _Pixels:
-    """The pixels of a row: what they have in common is read before the first."""
+class Places:
+    """Where paths lead from one place of the result, each index looked up once."""
 
-    def __init__(self, f: KernelFunction, node: Node[Fused], out: Image, n: str, block: str, y: str):
-        self.f, self.block, self.node = f, out.block, node
-        self.visits = visits(node) or []
-        readings = _readings(node, out.block, stored=True) or {}
+    def __init__(self, f: KernelFunction, node: Node[Fused], start: str):
+        self.f, self.node, self.known = f, node, dict[Path, str]({(): start})
         self.number = {v: k for k, v in enumerate(node.op.region.inputs)}
-        self.rows: dict[Path, str] = {(): y}
-        self.starts: dict[Visit, tuple[str, Dimension, Reading]] = {}
-        self.same: dict[Visit, str] = {}
-        for visit in self.visits:
-            reading = readings.get(self.number.get(visit.value, -1))
-            if reading is None:
-                continue
-            places = (n, block, self._found(visit.rows, self.rows))
-            start = f.offset(f.input(reading.index), f.size(reading.origin))
-            start = displaced(f, start, tuple(zip(places, reading.strides)))
-            self.starts[visit] = start, reading.strides[3], reading
-            if reading.strides[3] == 0:
-                self.same[visit] = self._load(reading, start)
 
-    def _found(self, path: Path, known: dict[Path, str]) -> str:
+    def found(self, path: Path) -> str:
         """Where a path leads."""
         for k in range(1, len(path) + 1):
-            if path[:k] not in known:
-                known[path[:k]] = self._looked_up(*path[k - 1], known[path[: k - 1]])
-        return known[path]
+            if path[:k] not in self.known:
+                self.known[path[:k]] = self._looked_up(*path[k - 1], self.known[path[: k - 1]])
+        return self.known[path]
 
     def _looked_up(self, places: Value, size: Dimension, at: str) -> str:
         """The index there, counted from the start of an axis of this size."""
@@ -208,6 +193,29 @@ class _Pixels:
             fail(f, "index_out_of_range", number)
         return wrapped
 
+
+class _Pixels:
+    """The pixels of a row: what they have in common is read before the first."""
+
+    def __init__(self, f: KernelFunction, node: Node[Fused], out: Image, n: str, block: str, y: str):
+        self.f, self.block, self.node = f, out.block, node
+        self.visits = visits(node) or []
+        readings = _readings(node, out.block, stored=True) or {}
+        self.number = {v: k for k, v in enumerate(node.op.region.inputs)}
+        rows = Places(f, node, y)
+        self.starts: dict[Visit, tuple[str, Dimension, Reading]] = {}
+        self.same: dict[Visit, str] = {}
+        for visit in self.visits:
+            reading = readings.get(self.number.get(visit.value, -1))
+            if reading is None:
+                continue
+            places = (n, block, rows.found(visit.rows))
+            start = f.offset(f.input(reading.index), f.size(reading.origin))
+            start = displaced(f, start, tuple(zip(places, reading.strides)))
+            self.starts[visit] = start, reading.strides[3], reading
+            if reading.strides[3] == 0:
+                self.same[visit] = self._load(reading, start)
+
     def _load(self, reading: Reading, place: str) -> str:
         """The bits there, as a vector of integers."""
         size = dtypes.itemsize(reading.dtype)
@@ -218,16 +226,18 @@ class _Pixels:
     def at(self, x: str) -> str:
         """The result's pixel in column x."""
         f, values = self.f, dict[Visit, str]()
-        columns: dict[Path, str] = {(): x}
+        columns = Places(f, self.node, x)
         for visit in self.starts:  # before any value: a place is checked in blocks of its own
             if visit not in self.same:
-                self._found(visit.columns, columns)
+                columns.found(visit.columns)
         for visit in self.visits:
             if visit in self.starts:
                 start, step, reading = self.starts[visit]
                 bits = self.same.get(visit)
                 if bits is None:
-                    bits = self._load(reading, f.offset(start, f.mul(columns[visit.columns], f.size(step))))
+                    bits = self._load(
+                        reading, f.offset(start, f.mul(columns.found(visit.columns), f.size(step)))
+                    )
                 values[visit] = from_bits(f, reading.dtype, self.block, bits)
                 continue
             operands = [values[operand] for operand in operands_of(visit)]

@@ -226,7 +226,8 @@ class Lookup(Piece):
         def vectors(indices: Sequence[str], lanes: int, mask: str | None, _: str) -> None:
             for at in indices:
                 pointer = f.offset(displaced(f, index, at, self.index.itemsize), component.offset)
-                places, unit = self._inside(f, component, pointer, lanes, mask), f"i{8 * item}"
+                places = lanes_at(f, component, self.index.dtype, pointer, lanes, mask)
+                unit = f"i{8 * item}"
                 if step != 0 or component.stride != item:
                     unit, stride = "i8", f.broadcast("i64", f.size(component.stride), lanes)
                     places = f.binary("mul", places, stride)
@@ -239,21 +240,6 @@ class Lookup(Piece):
                 store_lanes(f, f"uint{8 * item}", value, displaced(f, plain, at, item), lanes, mask)
 
         each_vector(f, count, vector_lanes(self.target, expr.input_(0, self.plain.dtype)), 1, vectors)
-
-    def _inside(
-        self, f: KernelFunction, component: Component, pointer: str, lanes: int, mask: str | None
-    ) -> Reg:
-        """A vector of checked indices, counted from the start."""
-        dtype, wide = self.index.dtype, vector_type("i64", lanes)
-        number = load_lanes(f, dtype, pointer, lanes, mask)
-        number = f.cast("sext" if dtypes.is_signed(dtype) else "zext", number, wide)
-        if component.inside:
-            return number
-        v, limit = Vectors(f, "int64", lanes), f.broadcast("i64", f.size(component.limit), lanes)
-        negative = f.compare("slt", number, splat(0, "int64", lanes))
-        wrapped = f.binary("add", number, f.select(negative, wide, limit, splat(0, "int64", lanes)))
-        Checks(f, "%scratch", mask).require(v, f.compare("ult", wrapped, limit), number, "index_out_of_range")
-        return wrapped
 
     def _place(self, f: KernelFunction, whole: str, index: str) -> str:
         """The address that the indices at `index` name."""
@@ -311,6 +297,22 @@ def numbers_at(
                 fail(f, "index_out_of_range", number)
             number = wrapped
         yield number, f.size(component.stride)
+
+
+def lanes_at(
+    f: KernelFunction, component: Component, dtype: str, pointer: str, lanes: int, mask: str | None
+) -> Reg:
+    """A vector of indices, checked and counted from the start."""
+    wide = vector_type("i64", lanes)
+    number = load_lanes(f, dtype, pointer, lanes, mask)
+    number = f.cast("sext" if dtypes.is_signed(dtype) else "zext", number, wide)
+    if component.inside:
+        return number
+    v, limit = Vectors(f, "int64", lanes), f.broadcast("i64", f.size(component.limit), lanes)
+    negative = f.compare("slt", number, splat(0, "int64", lanes))
+    wrapped = f.binary("add", number, f.select(negative, wide, limit, splat(0, "int64", lanes)))
+    Checks(f, "%scratch", mask).require(v, f.compare("ult", wrapped, limit), number, "index_out_of_range")
+    return wrapped
 
 
 def picked(f: Function, whole: str, numbers: Iterable[tuple[str, str]]) -> str:

@@ -1,18 +1,25 @@
-"""Groups that interpolate, over blocked images, against the interpreter."""
+"""Groups that interpolate, over blocked and dense images, against the interpreter."""
 
 import numpy as np
 import pytest
 from support import harness
-from support.blocked_cases import Case, check, random, symbols
+from support.blocked_cases import Case, random, symbols
+from support.blocked_cases import check as checked
 
 from onnxc.codegen.kernel import choices_of
-from onnxc.codegen.kernels import resample
+from onnxc.codegen.kernels import resample, resample_rows
 from onnxc.ir.dtypes import numpy_dtype
 from onnxc.ir.expr import exp, input_, sum_of
 from onnxc.ir.graph import Graph, TensorType, Value, make_node
 from onnxc.ir.ops import Fused, Gather, Map
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+
+
+def check(case, target, **halos):
+    """What both kernels make of it: pixel by pixel of blocked images, row by row of dense ones."""
+    checked(case, resample, target, **halos)
+    checked(case, resample_rows, target)
 
 
 class Group:
@@ -66,19 +73,19 @@ def enlarged(shape, size, taps=2, symbolic=None):
 @pytest.mark.parametrize("shape", [(1, 16, 3, 4), (2, 5, 1, 7), (1, 35, 4, 1)], ids=str)
 def test_images_of_any_size(target, shape):
     group, x = enlarged(shape, (7, 9))
-    check(group.case(x), resample, target, wider=1, output_halo=1)
+    check(group.case(x), target, wider=1, output_halo=1)
 
 
 @TARGETS
 def test_one_spatial_axis(target):
     group, x = enlarged((2, 20, 6), (11,))
-    check(group.case(x), resample, target)
+    check(group.case(x), target)
 
 
 @TARGETS
 def test_four_neighbours_along_each_axis(target):
     group, x = enlarged((1, 8, 5, 6), (8, 4), taps=4)
-    check(group.case(x), resample, target)
+    check(group.case(x), target)
 
 
 @TARGETS
@@ -88,13 +95,13 @@ def test_sizes_and_places_that_only_the_run_knows(target, shape):
     x = group.operand(random(*shape), False, (*shape[:2], *symbols("h", "w")))
     for axis in (3, 2):
         x = group.weighed(x, axis, 5 + axis, known=shape[axis])
-    check(group.case(x), resample, target, wider=1, output_halo=1)
+    check(group.case(x), target, wider=1, output_halo=1)
 
 
 @TARGETS
 def test_a_batch_of_any_size(target):
     group, x = enlarged((3, 8, 2, 3), (5, 4), symbolic=symbols("n", 8, 2, 3))
-    check(group.case(x), resample, target)
+    check(group.case(x), target)
 
 
 @TARGETS
@@ -111,7 +118,7 @@ def test_what_reads_several_images(target):
         group.operand(random(6, 1, seed=6)),
     ]
     body = exp(sum_of(input_(k, "float32") for k in range(len(operands))))
-    check(group.case(group.add(Map(body), *operands)), resample, target, wider=1, output_halo=1)
+    check(group.case(group.add(Map(body), *operands)), target, wider=1, output_halo=1)
 
 
 @TARGETS
@@ -122,7 +129,7 @@ def test_images_of_every_type(target, dtype):
     x = group.weighed(group.operand(random(1, 20, 3, 5).astype(numpy_dtype(dtype)), False), 3, 8)
     pixel = group.operand(random(1, 1, 3, 8, seed=3).astype(numpy_dtype(dtype)))
     result = group.add(Map(sum_of(input_(k, dtype) for k in range(2))), x, pixel)
-    check(group.case(result), resample, target, wider=1, output_halo=1)
+    check(group.case(result), target, wider=1, output_halo=1)
 
 
 @TARGETS
@@ -132,7 +139,7 @@ def test_images_of_one_column_in_every_type(target, dtype, known):
     """What a row reads once, and what is read where a place has been checked, stay in registers."""
     group = Group(dtype)
     x = group.operand(random(2, 20, 3, 1).astype(numpy_dtype(dtype)), False)
-    check(group.case(group.weighed(x, 3, 5, known=known)), resample, target)
+    check(group.case(group.weighed(x, 3, 5, known=known)), target)
 
 
 @TARGETS
@@ -142,7 +149,7 @@ def test_places_that_only_the_run_knows_in_narrow_types(target, dtype):
     x = group.operand(random(1, 20, 3, 4).astype(numpy_dtype(dtype)), False)
     for axis in (3, 2):
         x = group.weighed(x, axis, 5, known=x.shape[axis])
-    check(group.case(x), resample, target)
+    check(group.case(x), target)
 
 
 @TARGETS
@@ -150,7 +157,7 @@ def test_places_that_only_the_run_knows_in_narrow_types(target, dtype):
 def test_results_of_another_type(target, dtype):
     group, x = enlarged((1, 20, 3, 4), (6, 8))
     result = group.add(Map((input_(0, "float32") * 30).cast(dtype)), x)
-    check(group.case(result), resample, target, wider=1, output_halo=1)
+    check(group.case(result), target, wider=1, output_halo=1)
 
 
 def test_groups_with_too_many_neighbours_are_left_to_others():
