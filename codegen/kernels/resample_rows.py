@@ -238,11 +238,13 @@ class _Plan:
         return costs.LOOPED + each * -(-dims.typical(line.width) // lanes)
 
     def _share(self, line: Line) -> float:
-        """How often a line is computed for a row of the result: what a path leads to is kept."""
+        """How often a line is computed for a row of the result: of what paths lead to each row is made once
+        for all of them."""
         if not line.rows:
             return 1.0
-        shape, rows = line.value.shape, dims.typical(self.result.value.shape[-2])
-        return min(1.0, dims.typical(shape[-2]) / max(1, rows))
+        alike = sum(other.value is line.value for other in self.lines)
+        rows = dims.typical(self.result.value.shape[-2])
+        return min(1.0, dims.typical(line.value.shape[-2]) / max(1, alike * rows))
 
 
 # Rows --------------------------------------------------------------------------------------------

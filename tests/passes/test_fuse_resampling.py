@@ -103,3 +103,18 @@ def test_the_result_may_be_rounded_to_another_type(result):
 
 def test_indices_outside_the_image_stay_checked():
     stays(fuse_resampling, graph(COLUMNS.replace("(0, 1, 1, 2)", "(0, 1, 1, 3)"), returned="%2"))
+
+
+BYTES = "%x = map(%b) { cast($0, float32) }"
+
+
+def test_bytes_are_widened_where_few_are_read():
+    text = graph(BYTES, COLUMNS, returned="%2").replace("%x: float32[n, 2, 3, 3]", "%b: uint8[n, 2, 3, 9]")
+    found = agrees(fuse_resampling, text, n=2)
+    assert groups(found) == [["Map", "Gather", "Gather", "Map"]]
+
+
+def test_bytes_of_an_image_that_grows_are_widened_once():
+    text = graph(BYTES, COLUMNS, returned="%2").replace("%x: float32[n, 2, 3, 3]", "%b: uint8[n, 2, 3, 3]")
+    found = agrees(fuse_resampling, text, n=2)
+    assert groups(found) == [["Gather", "Gather", "Map"]]

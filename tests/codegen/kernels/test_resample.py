@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from support import harness
-from support.blocked_cases import Case, random, symbols
+from support.blocked_cases import Case, laid_out, random, same_bits_in_any_cut, symbols
 from support.blocked_cases import check as checked
 
+from onnxc.codegen import abi
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import resample, resample_rows
 from onnxc.ir.dtypes import numpy_dtype
@@ -67,6 +68,18 @@ def enlarged(shape, size, taps=2, symbolic=None):
     for axis in range(len(shape) - 1, 1, -1):
         x = group.weighed(x, axis, size[axis - 2], taps)
     return group, x
+
+
+def near(shape, size):
+    """Means of neighbours one behind the other, as real images have them."""
+    group = Group()
+    x = group.operand(random(*shape), False)
+    for axis in (3, 2) if size[0] > shape[2] else (2, 3):
+        first = np.arange(size[axis - 2]) * shape[axis] // size[axis - 2]
+        second = np.minimum(first + 1, shape[axis] - 1)
+        terms = [group.add(Gather("axis", axis), x, group.operand(places)) for places in (first, second)]
+        x = group.add(Map(input_(0, "float32") * 0.25 + input_(1, "float32") * 0.75), *terms)
+    return group.case(x)
 
 
 @TARGETS
@@ -158,6 +171,45 @@ def test_results_of_another_type(target, dtype):
     group, x = enlarged((1, 20, 3, 4), (6, 8))
     result = group.add(Map((input_(0, "float32") * 30).cast(dtype)), x)
     check(group.case(result), target, wider=1, output_halo=1)
+
+
+@TARGETS
+@pytest.mark.parametrize("shape", [(2, 3, 20, 37), (2, 3, 20, 5), (1, 2, 6, 64)], ids=str)
+@pytest.mark.parametrize("size", [(9, 20), (40, 70)], ids=str)
+def test_columns_that_are_near_each_other(target, shape, size):
+    """They come out of a few vectors, where rows are as long as these and where they are not."""
+    checked(near(shape, size), resample_rows, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "float16"])
+def test_pixels_of_dense_images_are_widened_where_they_are_read(target, dtype):
+    group = Group()
+    image = (random(2, 3, 9, 20) * 50).astype(numpy_dtype(dtype))
+    group.parameters.append(Value(TensorType(dtype, image.shape)))
+    group.arrays.append(image)
+    x = group.add(Map(input_(0, dtype).cast("float32")), group.parameters[-1])
+    for axis, size in ((2, 4), (3, 7)):
+        x = group.weighed(x, axis, size)
+    checked(group.case(x), resample_rows, target)
+
+
+@pytest.mark.parametrize("axis", [2, 3])
+@pytest.mark.parametrize("kernel", [resample, resample_rows], ids=["pixels", "rows"])
+def test_places_outside_the_image_end_the_run(kernel, axis):
+    target, group = harness.RUNNABLE[0], Group()
+    x = group.operand(random(1, 16, 5, 6), False, (1, 16, *symbols("h", "w")))
+    case = group.case(group.weighed(x, axis, 20, known=(5, 6)[axis - 2]))
+    case.arrays[1][13] = 7
+    node = case.node()
+    (choice,) = choices_of(kernel, node, target)
+    env = harness.bind(node, case.arrays)
+    found = harness.run_choice(laid_out(node, choice), choice, case.arrays, target, env)
+    assert found == (abi.ERRORS["index_out_of_range"], 7)
+
+
+def test_rows_give_the_same_bits_in_any_cut():
+    same_bits_in_any_cut(near((1, 3, 30, 40), (90, 100)), resample_rows, harness.RUNNABLE[-1])
 
 
 def test_groups_with_too_many_neighbours_are_left_to_others():
