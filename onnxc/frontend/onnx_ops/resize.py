@@ -2,8 +2,9 @@
 
 Each output index has a coordinate on the input's axis. The nearest element is a Gather; linear and
 cubic weigh two or four gathered neighbours; antialiasing widens the filter by the scale: to more
-neighbours, or where these are many or not known to a product with a matrix of weights. Coordinates
-are float32. Sizes, scales and regions may all be data.
+neighbours, which along an axis of their own are many or as many as the run tells. In a region that the
+run tells all elements are, in a product with a matrix. Coordinates are float32. Sizes, scales and
+regions may all be data.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ def _cubic(distance: Expr, a: float) -> Expr:
     return expr.where(x <= 1, near, expr.where(x < 2, far, 0))
 
 
-MOST_TAPS = 16  # of a stretched kernel that are gathered one by one
+MOST_TAPS = 64  # of a stretched kernel that are gathered one by one
 _KERNELS = {"linear": (_triangle, 1), "cubic": (_cubic, 2)}  # the function and how far it reaches
 
 
@@ -199,26 +200,42 @@ def _antialiased(
 ) -> Value:
     """The same where the kernel is stretched by 1 / scale, if that is less than 1."""
     known = axis.scale.constant
-    scale = 0.0 if known is None else float(known.array)
-    if scale >= 1:
+    scale = None if known is None else float(known.array)
+    if scale is not None and scale >= 1:
         return _weighed(b, x, axis, mode, kind, a, exclude_outside)
     kernel, reach = _KERNELS[kind]
-    if scale * MOST_TAPS < 2 * reach:
+    behind: Dimension
+    if scale is not None:
+        behind = math.ceil(reach / scale)
+    elif axis.start is None:  # the size is the length times the scale, rounded
+        least = dims.maximum(2 * axis.size - 1, 1)
+        behind = dims.maximum(dims.ceil_divide(axis.length * (2 * reach), least), reach)
+    else:
         return _product(b, x, axis, mode, kind, a, exclude_outside)
-    reach = math.ceil(reach / scale)
+    count = 2 * behind
+
+    def place(c: Expr) -> Expr:
+        """Of a tap that runs along axis 0."""
+        return expr.floor(c) + (expr.index(0) + 1 - expr.size(behind)).cast(c.dtype)
 
     def weight(c: Expr, s: Expr) -> Expr:
-        tap, at = (expr.index(1) + (1 - reach)).cast("float32"), c.cast(x.dtype)
-        value = kernel((expr.floor(at) + tap.cast(x.dtype) - at) * s.cast(x.dtype), a)
-        return expr.where(_is_outside(axis, c, tap), 0, value) if exclude_outside else value
+        at = c.cast(x.dtype)
+        value = kernel((place(at) - at) * s.cast(x.dtype).minimum(1), a)
+        outside = (place(c) < 0) | (place(c) > _last(axis))
+        return expr.where(outside, 0, value) if exclude_outside else value
 
-    centre = along(b, axis.along(b, mode, lambda c, s: c), 0, 2)
+    centre = along(b, axis.along(b, mode, lambda c, s: c), 1, 2)
     c, s = expr.input_(0, "float32"), expr.input_(1, "float32")
-    weights = generate(b, (axis.size, 2 * reach), weight(c, s), centre, axis.scale)
-    weights = b.map(weights, b.reduce("sum", weights, [1], True), lambda w, t: w / t)
-    taps = range(1 - reach, reach + 1)
-    factors = [b.reshape(b.take(weights, 1, k, 1), (axis.size,)) for k in range(2 * reach)]
-    return _combined(b, x, axis, mode, taps, factors)
+    weights = generate(b, (count, axis.size), weight(c, s), centre, axis.scale)
+    weights = b.map(weights, b.reduce("sum", weights, [0], True), lambda w, t: w / t)
+    if isinstance(count, int) and count <= MOST_TAPS:
+        factors = [b.reshape(b.take(weights, 0, k, 1), (axis.size,)) for k in range(count)]
+        return _combined(b, x, axis, mode, range(1 - count // 2, count // 2 + 1), factors)
+    places = generate(b, (count, axis.size), axis.clamped(place(c)), centre)
+    picked = b.emit(ops.Gather("axis", axis.place), x, places)[0]
+    weights = b.reshape(weights, (count, axis.size, *(1,) * (x.rank - 1 - axis.place)))
+    weighed = b.map(picked, weights, lambda e, w: e * w)
+    return b.reduce("sum", weighed, [axis.place])
 
 
 def _product(

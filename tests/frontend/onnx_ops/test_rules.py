@@ -4,6 +4,7 @@ interpreter."""
 from __future__ import annotations
 
 import inspect
+import math
 
 import ml_dtypes
 import numpy as np
@@ -18,7 +19,7 @@ from onnxc.frontend import schemas
 from onnxc.frontend.importer import import_model
 from onnxc.frontend.operators import RULES, find_rule
 from onnxc.ir.interpret import InterpretError, run_graph
-from onnxc.ir.ops import Gather, Map, RuntimeCall
+from onnxc.ir.ops import Contract, Gather, Map, RuntimeCall
 
 # Signatures --------------------------------------------------------------------------------------
 
@@ -900,11 +901,34 @@ def test_axes_that_a_resize_leaves_alone_keep_their_sizes_whatever_others_are_sc
     np.testing.assert_allclose(evaluate(proto, [image])[0], evaluate(known, [image, scales])[0], atol=1e-6)
 
 
+def all_weights(length, size, scale, mode, exclude):
+    """Of an antialiased axis, [output, input]: borders repeat, or are excluded."""
+    stretched, reach = min(scale, 1.0), {"linear": 1, "cubic": 2}[mode]
+    border = math.ceil(reach / stretched) + 1
+    places, a = np.arange(-border, length + border), -0.75
+    centres = (np.arange(size)[:, None] + 0.5) / scale - 0.5
+    x = np.abs(places - centres) * stretched
+    kernels = {
+        "linear": np.maximum(1 - x, 0),
+        "cubic": np.where(
+            x <= 1,
+            ((a + 2) * x - (a + 3)) * x * x + 1,
+            np.where(x < 2, ((a * x - 5 * a) * x + 8 * a) * x - 4 * a, 0),
+        ),
+    }
+    weights, out = kernels[mode], np.zeros((size, length))
+    if exclude:
+        weights = weights * ((places >= 0) & (places < length))
+    for column, place in zip(weights.T, places.clip(0, length - 1)):
+        out[:, place] += column
+    return out / out.sum(1, keepdims=True)
+
+
 @pytest.mark.parametrize("exclude", [0, 1])
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize("scale", [0.5, 0.37, 0.1, 1.0, 1.6])
 def test_antialiased_images_are_what_a_product_with_all_weights_gives(scale, mode, exclude):
-    """Where the scale is known few neighbours are weighed; where the run tells it, all elements are."""
+    """Whether the scale is known or the run tells it, and with it how many neighbours are weighed."""
     image = floats(1, 2, 13, 20)
     scales = np.array([1, 1, scale, min(1.0, 1.3 * scale)], np.float32)
     attributes = {"mode": mode, "antialias": 1, "exclude_outside": exclude}
@@ -914,6 +938,23 @@ def test_antialiased_images_are_what_a_product_with_all_weights_gives(scale, mod
     told = model("Resize", 19, [image, None, scales], attributes)
     (got,), (expected,) = evaluate(known, [image]), evaluate(told, [image, scales])
     np.testing.assert_allclose(got, expected, atol=1e-5)
+    rows, columns = (
+        all_weights(n, o, float(s), mode, exclude) for n, o, s in zip((13, 20), got.shape[2:], scales[2:])
+    )
+    np.testing.assert_allclose(got, rows @ image @ columns.T, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("sizes", [(2, 9), (3, 40), (1, 1)], ids=str)
+def test_antialiased_images_of_open_sizes_weigh_all_that_their_common_scale_reaches(sizes, mode):
+    """Which may be more than sizes tell that were rounded; no weights of all elements are made."""
+    image, sizes = floats(1, 2, 15, 40), np.array(sizes)
+    attributes = {"mode": mode, "antialias": 1, "axes": [2, 3], "keep_aspect_ratio_policy": "not_larger"}
+    proto = model("Resize", 19, [image, None, None, sizes], attributes, symbolic=True)
+    (got,), scale = evaluate(proto, [image, sizes]), min(sizes[0] / 15, sizes[1] / 40)
+    rows, columns = (all_weights(n, o, scale, mode, 0) for n, o in zip((15, 40), got.shape[2:]))
+    np.testing.assert_allclose(got, rows @ image @ columns.T, atol=1e-5)
+    assert not any(isinstance(node.op, Contract) for node in import_model(proto).graph.nodes)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32])
