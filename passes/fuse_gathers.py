@@ -1,11 +1,16 @@
-"""fuse_gathers: a Map over rows that Gathers pick becomes one group with them, so that no such row is stored.
+"""fuse_gathers: a Map over rows that Gathers pick becomes one group with them, and so does a weighed sum of
+what one picks, so that none of it is stored.
 
 %1 = gather(%x, %i) form=nd batch=1; %2 = gather(%x, %j) form=nd batch=1
 %3 = map(%1, %u, %2, %v) { add(mul($0, $1), mul($2, $3)) }
 →   %3 = fused rows(%x, %i, %u, %x, %j, %v) { the same }
 
+%1 = gather(%x, %i) form=axis axis=2; %2 = reduce(%1, %w) kind=sum axes=(2) body={ mul($0, $1) }
+→   %2 = fused gathered sum(%x, %i, %w) { the same }
+
 Samples between the pixels of an image are made like this (GridSample, deformable convolutions), and words
 that are embedded with something added. Each Gather has a parameter of its own for what it picks rows of.
+Sums are those of filters that only the run knows the length of (an antialiased Resize).
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from collections import Counter
 from ..ir import dims, expr
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.groups import fuse_members
-from ..ir.ops import Gather, Map
+from ..ir.ops import Gather, Map, Reduce
 from ..ir.regions import everywhere
 
 MOST = 16  # Gathers of a group: the neighbours of a cubic sample
@@ -25,14 +30,18 @@ TYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8")
 
 @everywhere
 def fuse_gathers(graph: Graph) -> Graph:
-    """graph with Fused groups of kind "rows" that gather their operands."""
+    """graph with Fused groups of kinds "rows" and "gathered sum" that gather their operands."""
     rewriter = Rewriter(graph)
-    groups = {node: gathers for node in graph.nodes if (gathers := _gathers(node, rewriter.readers))}
+    groups: dict[Node, list[Node]] = {}
+    for node in graph.nodes:
+        if gathers := _gathers(node, rewriter.readers) or _terms(node, rewriter.readers):
+            groups[node] = gathers
     grouped = {gather for gathers in groups.values() for gather in gathers}
     for node in graph.nodes:
         if node in groups:
             sources = {gather.inputs[0] for gather in groups[node]}
-            fuse_members(rewriter, "rows", [*groups[node], node], sources)
+            kind = "rows" if isinstance(node.op, Map) else "gathered sum"
+            fuse_members(rewriter, kind, [*groups[node], node], sources)
         elif node not in grouped:
             rewriter.copy(node)
     return rewriter.finish()
@@ -49,6 +58,22 @@ def _gathers(node: Node, readers: Counter[Value]) -> list[Node]:
     axes = {gather: gather.op.row_axes(*(v.tensor for v in gather.inputs)) for gather in picked}
     found = [gather for gather in picked if axes[gather] == axes[picked[0]]]
     return found[:MOST]
+
+
+def _terms(node: Node, readers: Counter[Value]) -> list[Node]:
+    """The Gather of whose rows' elements a node is the sum, times a weight for each place of an axis."""
+    op = node.op
+    if not isinstance(op, Reduce) or op.kind != "sum" or op.keepdims or len(node.inputs) != 2:
+        return []
+    picked, weights = node.inputs
+    made, (axis, *others) = picked.producer, op.axes
+    if made is None or not isinstance(made.op, Gather) or made.op.form != "axis" or readers[picked] != 1:
+        return []
+    places = made.inputs[1]
+    product = expr.input_(0, picked.dtype) * expr.input_(1, picked.dtype)
+    fits = op.body is product and picked.dtype in ("float32", "float64") and places.dtype == "int64"
+    fits = fits and places.rank == 2 and weights.shape == (*places.shape, *(1,) * (picked.rank - 2 - axis))
+    return [made] if fits and not others and axis == made.op.axis else []
 
 
 def _picks(value: Value, whole: Value) -> bool:

@@ -87,3 +87,29 @@ def test_words_are_embedded_and_added_to_their_positions():
     words = np.random.default_rng(0).standard_normal((9, 32)).astype(np.float32)
     found = agrees(fuse_gathers, text, {"words": words}, b=2, s=4)
     assert members(found) == [["Gather", "Map"]]
+
+
+SUM = """graph g(%x: float32[n, 3, h, w], %i: int64[t, 5], %u: float32[t, 5, 1]) {
+    %0 = gather(%x, %i) form=axis axis=2
+    %1 = reduce(%0, %u) kind=sum axes=(2) body={ mul($0, $1) }
+    return %1
+}"""
+
+
+def test_a_weighed_sum_of_what_a_gather_picks_is_one_group():
+    found = agrees(fuse_gathers, SUM, n=2, h=4, w=6, t=3)
+    assert members(found) == [["Gather", "Reduce"]]
+
+
+@pytest.mark.parametrize(
+    "there, instead",
+    [
+        ("axes=(2)", "axes=(3)"),
+        ("kind=sum", "kind=max"),
+        ("mul($0, $1)", "add($0, $1)"),
+        ("%u: float32[t, 5, 1]", "%u: float32[t, 5, w]"),
+        ("return %1", "return %1, %0"),
+    ],
+)
+def test_other_sums_stay(there, instead):
+    stays(fuse_gathers, SUM.replace(there, instead))

@@ -139,7 +139,7 @@ def _cubic(distance: Expr, a: float) -> Expr:
     return expr.where(x <= 1, near, expr.where(x < 2, far, 0))
 
 
-MOST_TAPS = 64  # of a stretched kernel that are gathered one by one
+MOST_TAPS = 16  # of a stretched kernel that are gathered one by one
 _KERNELS = {"linear": (_triangle, 1), "cubic": (_cubic, 2)}  # the function and how far it reaches
 
 
@@ -234,8 +234,8 @@ def _antialiased(
     places = generate(b, (count, axis.size), axis.clamped(place(c)), centre)
     picked = b.emit(ops.Gather("axis", axis.place), x, places)[0]
     weights = b.reshape(weights, (count, axis.size, *(1,) * (x.rank - 1 - axis.place)))
-    weighed = b.map(picked, weights, lambda e, w: e * w)
-    return b.reduce("sum", weighed, [axis.place])
+    product = expr.input_(0, x.dtype) * expr.input_(1, x.dtype)
+    return b.emit(ops.Reduce("sum", (axis.place,), False, product), picked, weights)[0]
 
 
 def _product(
