@@ -31,6 +31,7 @@ from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
 from ..nests.indexed import Component, lanes_at
 from ..nests.nest import View, address, broadcasting, displaced
 from ..nests.operands import SLOT_BYTES, Reader, each_vector, scratch_bytes, vector_lanes
+from ..text.emitter import Reg
 from ..text.memory import from_bits, gather, load_lanes, store_lanes
 from ..text.scalar import lower
 from ..text.vectors import Vectors
@@ -338,14 +339,14 @@ class _Row:
 
         each_vector(f, f.size(line.width), lanes, 1, vectors)
 
-    def _columns(self, places: Value, width: Dimension, x: str, lanes: int, mask: str | None) -> str:
+    def _columns(self, places: Value, width: Dimension, x: str, lanes: int, mask: str | None) -> Reg:
         """The columns that are picked for a vector from x on."""
         known = self.plan.known(places)
         component = Component(0, 1, width, known is not None and all_inside(known, width))
         pointer = displaced(self.f, self.f.input(self.plan.number[places]), x, 8)
         return lanes_at(self.f, component, "int64", pointer, lanes, mask)
 
-    def _picked(self, read: Read, view: View, start: str, places: str, lanes: int, mask: str | None) -> str:
+    def _picked(self, read: Read, view: View, start: str, places: Reg, lanes: int, mask: str | None) -> str:
         """The elements of a line at these places."""
         f, dtype = self.f, view.dtype
         if not (vectors := self.plan.near(read, lanes)):
