@@ -5,7 +5,8 @@ of images, so that a kernel computes every pixel of an enlarged image at once.
 →   %2 = fused resampling(%x, i, u, j, v) { the same }
 
 Such a group holds the interpolation along both axes and the Map that reads the result, with the rounding to
-another type, and what widens the pixels that are read.
+another type, and what widens the pixels that are read. Rows and columns of an image that are only picked,
+and few of them, are a group too.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ def fuse_resampling(graph: Graph) -> Graph:
     groups: dict[Node, list[Node]] = {}  # where a group stands → its members
     grouped: set[Node] = set()
     for node in reversed(graph.nodes):
-        if node not in grouped and _is_map(node):
+        if node not in grouped and (_is_map(node) or _is_thinned(node)):
             members = _members(node, rewriter.readers)
-            if any(sum(map(_is_picked, member.inputs)) > 1 for member in members if _is_map(member)):
+            among = any(sum(map(_is_picked, member.inputs)) > 1 for member in members if _is_map(member))
+            if among or (_is_thinned(node) and len(members) > 1):
                 groups[node] = members
                 grouped.update(members)
     place = {node: k for k, node in enumerate(graph.nodes)}
@@ -67,6 +69,17 @@ def _joins(value: Value) -> bool:
         return True
     made = value.producer
     return made is not None and _is_cheap(made) and any(map(_is_picked, made.inputs))
+
+
+def _is_thinned(node: Node) -> bool:
+    """Whether few rows and few columns of an image are picked, whose elements a vector gathers."""
+    both = isinstance(node.op, Gather) and node.op.form == "axis" and _shrinks(node)
+    if not both or not _is_picked(node.outputs[0]) or not _is_picked(node.inputs[0]):
+        return False
+    before = node.inputs[0].node
+    return (
+        _shrinks(before) and before.op.axis != node.op.axis and node.inputs[0].dtype in ("float32", "float64")
+    )
 
 
 def _shrinks(node: Node) -> bool:

@@ -118,3 +118,26 @@ def test_bytes_of_an_image_that_grows_are_widened_once():
     text = graph(BYTES, COLUMNS, returned="%2").replace("%x: float32[n, 2, 3, 3]", "%b: uint8[n, 2, 3, 3]")
     found = agrees(fuse_resampling, text, n=2)
     assert groups(found) == [["Gather", "Gather", "Map"]]
+
+
+THINNED = """%i = constant int64[2] (0, 2)
+    %j = constant int64[1] (1)
+    %0 = gather(%x, %i) form=axis axis=2
+    %1 = gather(%0, %j) form=axis axis=3"""
+
+
+def test_few_rows_and_columns_are_picked_at_once():
+    found = agrees(fuse_resampling, graph(THINNED, returned="%1"), n=2)
+    assert groups(found) == [["Gather", "Gather"]]
+
+
+@pytest.mark.parametrize(
+    "there, instead",
+    [
+        ("int64[1] (1)", "int64[4] (0, 1, 1, 2)"),  # more columns than there are
+        ("axis=3", "axis=2"),
+        ("float32[n, 2, 3, 3]", "uint8[n, 2, 3, 3]"),
+    ],
+)
+def test_rows_that_are_repeated_and_bytes_are_copied(there, instead):
+    stays(fuse_resampling, graph(THINNED, returned="%1").replace(there, instead))

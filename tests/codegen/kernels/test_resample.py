@@ -182,6 +182,16 @@ def test_columns_that_are_near_each_other(target, shape, size):
 
 
 @TARGETS
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_pixels_that_are_only_picked(target, dtype):
+    group = Group(dtype)
+    x = group.operand(random(2, 16, 9, 60).astype(numpy_dtype(dtype)), False)
+    for axis, places in ((2, [0, 3, 8]), (3, np.arange(25) * 60 // 25)):
+        x = group.add(Gather("axis", axis), x, group.operand(np.array(places)))
+    check(group.case(x), target)
+
+
+@TARGETS
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "float16"])
 def test_pixels_of_dense_images_are_widened_where_they_are_read(target, dtype):
     group = Group()
