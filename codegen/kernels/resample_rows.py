@@ -222,7 +222,8 @@ class _Plan:
         rows = dims.typical(dims.product(out.shape[:-1]))
         each = sum(self._computed(line) * self._share(line) for line in self.made)
         paths = {read.line.rows for reads, _ in self.made.values() for read in reads} - {()}
-        found = costs.overhead(target, costs.LOOKUP * len(paths) * rows)
+        begun = costs.FOLDED_ROW + costs.LOOKUP * len(paths)
+        found = costs.overhead(target, begun * rows)
         return (
             costs.compute(target, each * rows) + found + costs.traffic(target, self.node) + costs.step(target)
         )
