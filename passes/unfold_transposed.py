@@ -11,26 +11,30 @@ ordinary convolution, of windows of ceil(kernel / s) places. Weights that only t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import gcd
 
 import numpy as np
 
 from ..ir import dims, dtypes, interpret
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, constant_value
-from ..ir.obligations import Shape
+from ..ir.obligations import Need, Shape
 from ..ir.ops import Conv, Op, Pad, Reshape, Slice, Transpose
 from ..ir.regions import everywhere
+from ..records import dataclass
 
 LEAST = 4  # products of a result: with fewer, moving results takes longer than is gained
 PIXELS = 64  # of an image for which moving the weights in every run pays
 LANES = 16  # of a vector, which output channels of one place, if they are few, leave idle
+MOST_AXES = 2  # over which a kernel takes dilated ones
 MOST_PLACES = 64  # between steps for which there is code of their own
 
 
 @everywhere
 def unfold_transposed(graph: Graph) -> Graph:
-    """graph without transposed convolutions in groups, of few outputs, of large strides or of open channels,
-    where windows are known and results are sums."""
+    """graph without transposed convolutions of stride 1, in groups, of few outputs, of large strides, dilated
+    over volumes or of open channels, where windows are known and results are sums."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         if _is_unfolded(node):
@@ -40,78 +44,133 @@ def unfold_transposed(graph: Graph) -> Graph:
     return rewriter.finish()
 
 
+@dataclass(frozen=True)
+class Axis:
+    """How a transposed convolution goes along one axis: results lie at multiples of `spread` from a step on,
+    `phases` between two steps, each of a window of `taps` that are `dilation` places apart."""
+
+    phases: int
+    spread: int
+    dilation: int
+    taps: int
+
+
+def _axes(op: Conv, kernel: Sequence[int]) -> list[Axis]:
+    found = []
+    for size, stride, dilation in zip(kernel, op.strides, op.dilations, strict=True):
+        spread = gcd(stride, dilation)
+        phases = stride // spread
+        found.append(Axis(phases, spread, dilation // spread, -(-size // phases)))
+    return found
+
+
 def _is_unfolded(node: Node) -> bool:
     op = node.op
     if not isinstance(op, Conv) or not op.transposed or op.epilogue is not None:
         return False
     w = node.inputs[1]
-    if not dims.is_static((*w.shape[2:], *op.pads)) or set(op.dilations) != {1}:
+    if not dims.is_static((*w.shape[2:], *op.pads)):
         return False
+    axes = _axes(op, dims.numbers(w.shape[2:]))
+    if any(a.phases > 1 and a.dilation > 1 for a in axes):
+        return False  # windows of results between two steps begin at different places
     if not dims.is_static(w.shape):  # no kernel takes these, and products do as ordinary ones (multiply_taps)
         return True
     if w.constant is None and dims.typical(dims.product(node.inputs[0].shape[2:])) < PIXELS:
         return False
-    channels, outputs, *kernel = dims.numbers(w.shape)
-    if dims.product(op.strides) > MOST_PLACES:
+    if set(op.strides) == {1} or dims.product(op.strides) > MOST_PLACES:
         return True
+    if len(axes) > MOST_AXES and set(op.dilations) != {1}:
+        return True
+    channels, outputs, *kernel = dims.numbers(w.shape)
     if op.groups == 1:
-        return _leaves_idle(channels, outputs, kernel, op)
-    return channels // op.groups * dims.product(kernel) >= LEAST * dims.product(op.strides)
+        return _leaves_idle(channels, outputs, kernel, op, axes)
+    phases = dims.product(a.phases for a in axes)
+    return channels // op.groups * dims.product(kernel) >= LEAST * phases
 
 
-def _leaves_idle(channels: int, outputs: int, kernel: list[int], op: Conv) -> bool:
+def _leaves_idle(channels: int, outputs: int, kernel: list[int], op: Conv, axes: list[Axis]) -> bool:
     """Whether the results between two steps, side by side in vectors, take at most half the products of those
     of one place after the other, and are worth moving."""
     if kernel == [*op.strides] and not op.padded and outputs * dims.product(kernel) <= LANES // 2:
         return False  # they are moved in registers (codegen/kernels/conv_transpose.py)
-    taps = dims.product(-(-k // s) for k, s in zip(kernel, op.strides, strict=True))
-    together = -(-outputs * dims.product(op.strides) // LANES) * taps
+    taps = dims.product(a.taps for a in axes)
+    together = -(-outputs * dims.product(a.phases for a in axes) // LANES) * taps
     return channels * taps >= LANES and 2 * together <= -(-outputs // LANES) * dims.product(kernel)
 
 
 def _unfolded(rewriter: Rewriter, node: Node[Conv]) -> Value:
     op, x = node.op, rewriter.of(node.inputs[0])
-    rank, strides, shape = len(op.strides), op.strides, node.outputs[0].shape
+    rank, shape = len(op.strides), node.outputs[0].shape
     pads, kernel = dims.numbers(op.pads), dims.numbers(node.inputs[1].shape[2:])
-    taps = [-(-k // s) for k, s in zip(kernel, strides)]
+    axes = _axes(op, kernel)
+    before, behind, cut = [], [], []
     growth = op.output_padding or (0,) * rank
-    behind = [
-        -(-(k - after + more) // s) - 1
-        for k, after, more, s in zip(kernel, pads[rank:], growth, strides, strict=True)
-    ]
+    for axis, stride, d, k, first, after, more in zip(
+        axes, op.strides, op.dilations, kernel, pads[:rank], pads[rank:], growth, strict=True
+    ):
+        reach = (axis.taps - 1) * axis.dilation
+        left_out = min(first // stride, reach)  # steps before the first result
+        before.append(reach - left_out)
+        behind.append(max(0, -(-((k - 1) * d + 1 - after + more) // stride) - 1))
+        cut.append(first - left_out * stride)
     plain = replace(
-        op, strides=(1,) * rank, pads=(*(t - 1 for t in taps), *behind), transposed=False, output_padding=()
+        op,
+        strides=(1,) * rank,
+        pads=(*before, *behind),
+        dilations=tuple(a.dilation for a in axes),
+        transposed=False,
+        output_padding=(),
     )
 
-    def add(op: Op, *inputs: Value) -> Value:
-        return rewriter.add(op, inputs, node.origin)[0]
+    def add(op: Op, *inputs: Value, names: Sequence[str] = ()) -> Value:
+        return rewriter.add(op, inputs, node.origin, names)[0]
 
     w = rewriter.of(node.inputs[1])
-    steps = _turning(w.shape, op, taps)
+    steps = _turning(w.shape, op, axes)
     if w.constant is not None:
         w = _turned(w.constant, steps)
     else:
         for step in steps:
-            zero = [constant_value(np.zeros((), dtypes.numpy_dtype(w.dtype)))] * isinstance(step, Pad)
-            w = add(step, w, *zero)
+            w = add(step, w, *_filling(step, w.dtype))
+    name = [node.outputs[0].name]
+    if set(op.strides) == {1} and plain.infer(Need(), x.tensor, w.tensor)[0].shape == shape:
+        return add(plain, x, w, names=name)  # nothing is to be cut off
     y = add(plain, x, w)
-    count = y.shape[2:]
-    y = add(Reshape((shape[0], shape[1], *strides, *count)), y)
+    if set(op.strides) != {1}:
+        y = _interleaved(add, y, shape[:2], axes)
+    return add(Slice((0, 0, *cut), shape, (1,) * (2 + rank)), y, names=name)
+
+
+def _interleaved(add: Callable[..., Value], y: Value, lead: Shape, axes: list[Axis]) -> Value:
+    """Results between two steps, which are channels, where they belong; zeros where there are none."""
+    count, rank = y.shape[2:], len(axes)
+    y = add(Reshape((*lead, *(a.phases for a in axes), *count)), y)
     order = [axis for a in range(rank) for axis in (2 + rank + a, 2 + a)]  # places, those between them
     y = add(Transpose((0, 1, *order)), y)
-    y = add(Reshape((shape[0], shape[1], *(n * s for n, s in zip(count, strides, strict=True)))), y)
-    cut = Slice((0, 0, *pads[:rank]), shape, (1,) * (2 + rank))
-    return rewriter.add(cut, [y], node.origin, [node.outputs[0].name])[0]
+    if any(a.spread > 1 for a in axes):
+        y = add(Reshape((*lead, *(part for n, a in zip(count, axes) for part in (n * a.phases, 1)))), y)
+        idle = tuple(part for a in axes for part in (0, a.spread - 1))
+        zeros = Pad("constant", (0,) * y.rank, (0, 0, *idle))
+        y = add(zeros, y, *_filling(zeros, y.dtype))
+    sizes = (n * a.phases * a.spread for n, a in zip(count, axes, strict=True))
+    return add(Reshape((*lead, *sizes)), y)
 
 
-def _turning(shape: Shape, op: Conv, taps: list[int]) -> list[Op]:
-    """What moves weights [channels, outputs of a group, kernel...] to [outputs * strides, channels of a
+def _filling(step: Op, dtype: str) -> list[Value]:
+    """The operand of a Pad that it pads with: zero."""
+    return [constant_value(np.zeros((), dtypes.numpy_dtype(dtype)))] * isinstance(step, Pad)
+
+
+def _turning(shape: Shape, op: Conv, axes: list[Axis]) -> list[Op]:
+    """What moves weights [channels, outputs of a group, kernel...] to [outputs * phases, channels of a
     group, taps...], the last tap first, zeros where a kernel ends before."""
-    groups, rank = op.groups, len(taps)
+    groups, rank = op.groups, len(axes)
     channels, outputs, *kernel = shape
-    inside, between = dims.floor_divide(channels, groups), dims.product(op.strides)
-    idle = [t * s - k for t, s, k in zip(taps, op.strides, dims.numbers(kernel), strict=True)]
-    parts = (groups, inside, outputs, *(n for pair in zip(taps, op.strides, strict=True) for n in pair))
+    taps, between = [a.taps for a in axes], [a.phases for a in axes]
+    inside = dims.floor_divide(channels, groups)
+    idle = [t * s - k for t, s, k in zip(taps, between, dims.numbers(kernel), strict=True)]
+    parts = (groups, inside, outputs, *(n for pair in zip(taps, between, strict=True) for n in pair))
     places, phases = ([3 + 2 * a + more for a in range(rank)] for more in (0, 1))
     last = tuple(n - 1 if a in places else 0 for a, n in enumerate(parts))
     back = tuple(-1 if a in places else 1 for a in range(len(parts)))
@@ -120,7 +179,7 @@ def _turning(shape: Shape, op: Conv, taps: list[int]) -> list[Op]:
         Reshape(parts),
         Slice(last, parts, back),
         Transpose((0, 2, *phases, 1, *places)),
-        Reshape((groups * outputs * between, inside, *taps)),
+        Reshape((groups * outputs * dims.product(between), inside, *taps)),
     ]
 
 
@@ -133,8 +192,8 @@ def _turned(weights: Constant, steps: list[Op]) -> Value:
     def make() -> np.ndarray:
         array = weights.array
         for step in steps:
-            zero = [np.zeros((), array.dtype)] * isinstance(step, Pad)
-            (array,) = interpret.run_op(step, [array, *zero], {})
+            filling = [value.data.array for value in _filling(step, weights.dtype)]
+            (array,) = interpret.run_op(step, [array, *filling], {})
         return np.ascontiguousarray(array)
 
     return Value(TensorType(weights.dtype, shape), "", Constant(weights.dtype, shape, make))

@@ -26,6 +26,16 @@ SHAPES = {  # (image, weights): attributes
     ("1, 4, 3, 3, 4", "4, 1, 3, 3, 3"): "strides=(1, 2, 2) pads=(1, 0, 0, 1, 1, 1)",
     ("1, 2, 5", "2, 20, 130"): "strides=(65,) pads=(30, 31)",
     ("1, 3, 5", "3, 2, 70"): "strides=(100,) pads=(0, 0)",
+    ("1, 3, 4, 5", "3, 20, 3, 2"): "strides=(1, 1) pads=(1, 0, 0, 1)",
+    ("2, 4, 5, 4", "4, 3, 3, 3"): "strides=(1, 1) pads=(3, 1, 2, 4) dilations=(2, 1) groups=2",
+    ("1, 3, 6", "3, 2, 2"): "strides=(1,) pads=(2, 3) output_padding=(1,) dilations=(2,)",
+    ("1, 4, 2, d, 3", "4, 2, 3, 1, 2"): "strides=(1, 1, 1) pads=(0, 0, 1, 2, 0, 0) dilations=(2, 3, 1)",
+    ("1, 3, 2, 3, 3", "3, 2, 2, 2, 3"): "strides=(2, 2, 2) pads=(0, 0, 1, 0, 2, 1) dilations=(2, 2, 2)",
+    (
+        "2, 4, 3, 2, 3",
+        "4, 1, 3, 3, 2",
+    ): "strides=(4, 3, 1) pads=(9, 0, 0, 1, 1, 1) dilations=(2, 6, 2) groups=2",
+    ("1, 3, 2, d, 3", "3, 2, 2, 2, 2"): "strides=(2, 2, 1) pads=(0, 0, 0, 0, 0, 0) dilations=(4, 1, 3)",
 }
 
 
@@ -34,9 +44,10 @@ def convolution(shapes, attributes, known=True):
     rank = image.count(",") - 1
     w = f"%w = constant float32[{weights}] #w" if known else ""
     given = "" if known else f", %w: float32[{weights}]"
+    plain = f"dilations=({'1, ' * (rank - 1)}1{',' * (rank == 1)})" * ("dilations" not in attributes)
     return f"""graph g(%x: float32[{image}]{given}) {{
         {w}
-        %y = conv(%x, %w) {attributes} dilations=({"1, " * (rank - 1)}1{"," * (rank == 1)}) transposed=true
+        %y = conv(%x, %w) {attributes} {plain} transposed=true
         return %y
     }}"""
 
@@ -48,6 +59,25 @@ def test_results_between_two_steps_are_channels(shapes):
     text = convolution(shapes, SHAPES[shapes])
     found = agrees(clean(unfold_transposed), text, constants, tolerance=1e-5, d=4)
     assert [n.op.transposed for n in found.nodes if isinstance(n.op, Conv)] == [False]
+
+
+def test_of_stride_1_nothing_moves_but_weights():
+    image = np.random.default_rng(0).standard_normal((4, 3, 3, 2)).astype(np.float32)
+    turned = image.reshape(2, 2, 3, 3, 2).swapaxes(1, 2)[..., ::-1, ::-1].reshape(6, 2, 3, 2)
+    text = convolution(("1, 4, 5, h", "4, 3, 3, 2"), "strides=(1, 1) pads=(1, 0, 0, 1) groups=2")
+    found = clean(unfold_transposed)(parse(text, {"w": image}))
+    assert [n.op.pads for n in found.nodes] == [(1, 1, 2, 0)]
+    np.testing.assert_array_equal(found.nodes[0].inputs[1].data.array, turned)
+
+
+def test_zero_points_stay():
+    text = """graph g(%x: int8[1, 3, 4, 4], %w: int8[3, 2, 3, 3]) {
+        %y = conv(%x, %w) strides=(2, 2) pads=(1, 1, 1, 1) dilations=(2, 2)
+            groups=1 transposed=true accumulate=int32 zero=5
+        return %y
+    }"""
+    for stride in (1, 2):
+        agrees(clean(unfold_transposed), text.replace("strides=(2, 2)", f"strides=({stride}, {stride})"))
 
 
 def test_where_a_result_is_few_products_they_stay():
@@ -96,7 +126,6 @@ def test_weights_of_unknown_sizes_stay():
         ("1, 3, 4, 4", 2),  # four products a result
         ("16, 8, 3, 3", 2),  # 9 taps of one vector beside 4 of two
         ("16, 16, 4, 4", 2),
-        ("16, 3, 3, 3", 1),
     ],
 )
 def test_one_group_stays_unless_its_outputs_leave_most_lanes_idle(weights, strides):
