@@ -1,12 +1,14 @@
-"""unfold_transposed: transposed convolutions in groups, of few outputs, of large strides or of open channels
-become ordinary ones, which fast kernels take.
+"""unfold_transposed: transposed convolutions of stride 1, in groups, of few outputs, of large strides, dilated
+or of open channels become ordinary ones, which fast kernels take.
 
 conv(%x, W) transposed groups=g strides=(s, t)   →   %0 = conv(%x, V) groups=g, s t times as many channels
     %0: results between two steps are channels of their own; they move to where they belong, and the padding
     is cut off
 
 Along an axis the result at place s q + r is the sum over j of x at q - j times w at r + s j: for each r an
-ordinary convolution, of windows of ceil(kernel / s) places. Weights that only the run knows are moved by it.
+ordinary convolution, of windows of ceil(kernel / s) places. Of stride 1 there is one, and nothing moves. Where
+taps are d apart, what s and d have in common is left out of both: results at its multiples are those of such a
+convolution, and zeros lie between them. Weights that only the run knows are moved by it.
 """
 
 from __future__ import annotations
@@ -28,13 +30,14 @@ LEAST = 4  # products of a result: with fewer, moving results takes longer than 
 PIXELS = 64  # of an image for which moving the weights in every run pays
 LANES = 16  # of a vector, which output channels of one place, if they are few, leave idle
 MOST_AXES = 2  # over which a kernel takes dilated ones
+FEW_TAPS, MANY_PRODUCTS = 4, 256  # of results that are not worth moving to between zeros, and that are
 MOST_PLACES = 64  # between steps for which there is code of their own
 
 
 @everywhere
 def unfold_transposed(graph: Graph) -> Graph:
     """graph without transposed convolutions of stride 1, in groups, of few outputs, of large strides, dilated
-    over volumes or of open channels, where windows are known and results are sums."""
+    or of open channels, where windows are known and results are sums."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         if _is_unfolded(node):
@@ -58,9 +61,9 @@ class Axis:
 def _axes(op: Conv, kernel: Sequence[int]) -> list[Axis]:
     found = []
     for size, stride, dilation in zip(kernel, op.strides, op.dilations, strict=True):
-        spread = gcd(stride, dilation)
-        phases = stride // spread
-        found.append(Axis(phases, spread, dilation // spread, -(-size // phases)))
+        spread = gcd(stride, dilation) if size > 1 else stride  # a single tap is at any distance from others
+        phases, apart = stride // spread, dilation // spread if size > 1 else 1
+        found.append(Axis(phases, spread, apart, -(-size // phases)))
     return found
 
 
@@ -69,14 +72,16 @@ def _is_unfolded(node: Node) -> bool:
     if not isinstance(op, Conv) or not op.transposed or op.epilogue is not None:
         return False
     w = node.inputs[1]
-    if not dims.is_static((*w.shape[2:], *op.pads)):
+    if not dims.is_static((*w.shape[2:], *op.pads)) or 0 in w.shape[2:]:
         return False
     axes = _axes(op, dims.numbers(w.shape[2:]))
     if any(a.phases > 1 and a.dilation > 1 for a in axes):
         return False  # windows of results between two steps begin at different places
     if not dims.is_static(w.shape):  # no kernel takes these, and products do as ordinary ones (multiply_taps)
         return True
-    if w.constant is None and dims.typical(dims.product(node.inputs[0].shape[2:])) < PIXELS:
+    taken = set(op.strides) == {1} and op.groups == 1 and len(axes) <= MOST_AXES  # by a kernel as it is
+    pixels = dims.typical(dims.product(node.inputs[0].shape[2:]))
+    if w.constant is None and pixels < (2 * PIXELS if taken else PIXELS):
         return False
     if set(op.strides) == {1} or dims.product(op.strides) > MOST_PLACES:
         return True
@@ -92,9 +97,13 @@ def _is_unfolded(node: Node) -> bool:
 def _leaves_idle(channels: int, outputs: int, kernel: list[int], op: Conv, axes: list[Axis]) -> bool:
     """Whether the results between two steps, side by side in vectors, take at most half the products of those
     of one place after the other, and are worth moving."""
-    if kernel == [*op.strides] and not op.padded and outputs * dims.product(kernel) <= LANES // 2:
+    side_by_side = kernel == [*op.strides] and set(op.dilations) == {1} and not op.padded
+    if side_by_side and outputs * dims.product(kernel) <= LANES // 2:
         return False  # they are moved in registers (codegen/kernels/conv_transpose.py)
     taps = dims.product(a.taps for a in axes)
+    many = taps > FEW_TAPS and channels * taps > MANY_PRODUCTS
+    if any(a.spread > 1 for a in axes) and (many or 2 * outputs <= LANES):
+        return True  # most places are zeros, among which sums are moved all at once
     together = -(-outputs * dims.product(a.phases for a in axes) // LANES) * taps
     return channels * taps >= LANES and 2 * together <= -(-outputs // LANES) * dims.product(kernel)
 

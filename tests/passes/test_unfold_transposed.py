@@ -132,3 +132,48 @@ def test_one_group_stays_unless_its_outputs_leave_most_lanes_idle(weights, strid
     shape = tuple(int(n) for n in weights.split(","))
     text = convolution((f"1, {shape[0]}, 3, 4", weights), f"strides=({strides}, {strides}) pads=(0, 0, 0, 0)")
     stays(unfold_transposed, text, {"w": np.ones(shape, np.float32)})
+
+
+@pytest.mark.parametrize(
+    "weights, attributes",
+    [
+        ("32, 32, 3, 3", "strides=(2, 2) pads=(0, 0, 0, 0) dilations=(2, 2)"),
+        ("8, 2, 2, 2", "strides=(2, 2) pads=(0, 0, 0, 0) dilations=(2, 2)"),  # few outputs
+        ("16, 4, 1, 1", "strides=(2, 2) pads=(0, 0, 0, 0)"),  # of one tap
+        ("2, 20, 2, 2, 2", "strides=(2, 2, 1) pads=(0, 0, 0, 0, 0, 0) dilations=(2, 1, 2)"),  # volumes
+    ],
+)
+def test_results_between_zeros_are_computed_without_these(weights, attributes):
+    shape = tuple(int(n) for n in weights.split(","))
+    text = convolution((", ".join(["1", str(shape[0]), *"333"[: len(shape) - 2]]), weights), attributes)
+    found = unfold_transposed(parse(text, {"w": np.ones(shape, np.float32)}))
+    assert [n.op.strides for n in found.nodes if isinstance(n.op, Conv)] == [(1,) * (len(shape) - 2)]
+
+
+@pytest.mark.parametrize(
+    "weights, dilation",
+    [
+        ("3, 32, 3, 3", 2),  # few products a result
+        ("64, 64, 2, 2", 2),
+        ("64, 4, 3, 3", 3),  # windows of results side by side begin at different places
+    ],
+)
+def test_other_dilated_windows_stay(weights, dilation):
+    shape = tuple(int(n) for n in weights.split(","))
+    attributes = f"strides=(2, 2) pads=(0, 0, 0, 0) dilations=({dilation}, {dilation})"
+    stays(
+        unfold_transposed,
+        convolution((f"1, {shape[0]}, 3, 4", weights), attributes),
+        {"w": np.ones(shape, np.float32)},
+    )
+
+
+def test_images_of_more_pixels_pay_for_moving_weights_of_the_run_where_a_kernel_takes_both():
+    few, many = (
+        convolution((f"1, 16, {size}, 16", "16, 20, 3, 3"), "strides=(1, 1) pads=(1, 1, 1, 1)", known=False)
+        for size in (7, 8)
+    )
+    stays(unfold_transposed, few)
+    assert [n.op.transposed for n in unfold_transposed(parse(many)).nodes if isinstance(n.op, Conv)] == [
+        False
+    ]
