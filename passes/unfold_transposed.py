@@ -1,14 +1,14 @@
-"""unfold_transposed: transposed convolutions of stride 1, in groups, of few outputs, of large strides, dilated
-or of open channels become ordinary ones, which fast kernels take.
+"""unfold_transposed: transposed convolutions of stride 1, in groups, of few outputs, of large strides,
+dilated or of open channels become ordinary ones, which fast kernels take.
 
 conv(%x, W) transposed groups=g strides=(s, t)   →   %0 = conv(%x, V) groups=g, s t times as many channels
     %0: results between two steps are channels of their own; they move to where they belong, and the padding
     is cut off
 
 Along an axis the result at place s q + r is the sum over j of x at q - j times w at r + s j: for each r an
-ordinary convolution, of windows of ceil(kernel / s) places. Of stride 1 there is one, and nothing moves. Where
-taps are d apart, what s and d have in common is left out of both: results at its multiples are those of such a
-convolution, and zeros lie between them. Weights that only the run knows are moved by it.
+ordinary convolution, of windows of ceil(kernel / s) places. Of stride 1 there is one, and nothing moves.
+Where taps are d apart, what s and d have in common is left out of both: results at its multiples are those of
+such a convolution, and zeros lie between them. Weights that only the run knows are moved by it.
 """
 
 from __future__ import annotations
