@@ -2,20 +2,33 @@
 /* ops_select.c - operators whose results are as long as the data says: NonZero, Unique,
  * NonMaxSuppression and DynamicTimeWarping. Their numpy twins are in onnxc/ir/runtime_twins.py. */
 
+enum { ONNXC_SKIPPED = 8 }; /* elements that are skipped together where all are zero, which are as many words */
+
 /* How many of a row's elements are not zero, and their indices, where there is room for them. Each is stored, and
- * the next one over it unless it counts: nobody can guess which do. Words of zeros alone are skipped. */
+ * the next one over it unless it counts: nobody can guess which do. */
 ONNXC_HERE int64_t onnxc_nonzero_row(const char *x, int64_t elements, int32_t dtype, uint64_t mask, int64_t *indices,
                                      int64_t room) {
-    int64_t size = onnxc_dtype_bytes(dtype), count = 0, i = 0, together = size < 8 ? 8 / size : 1;
+    int64_t size = onnxc_dtype_bytes(dtype), count = 0, i = 0;
     uint64_t bits = size < 8 ? UINT64_MAX >> (64 - 8 * size) : UINT64_MAX, word = UINT64_MAX / bits * (mask & bits);
-    bool skips = size <= 8 && dtype != ONNXC_FLOAT8E8M0;
+    bool skips = dtype != ONNXC_FLOAT8E8M0 && dtype != ONNXC_STRING;
     while (i < elements && (indices == NULL || count < room)) {
-        int64_t end = i + together < elements ? i + together : elements;
-        if (skips && end - i == together && (ONNXC_LOAD(uint64_t, x + size * i) & word) == 0) i = end;
-        for (; indices == NULL && i < end; i++) count += onnxc_is_nonzero(dtype, mask, x + size * i);
-        for (; i < end && count < room; i++) {
-            indices[count] = i;
-            count += onnxc_is_nonzero(dtype, mask, x + size * i);
+        bool whole = i + ONNXC_SKIPPED <= elements;
+        int64_t end = whole ? i + ONNXC_SKIPPED : elements;
+        uint64_t any = 0;
+        for (int64_t k = 0; skips && whole && k < size; k++) any |= ONNXC_LOAD(uint64_t, x + size * i + 8 * k);
+        if (skips && whole && (any & word) == 0) i = end;
+        if (indices == NULL) {
+            for (; i < end; i++) count += onnxc_is_nonzero(dtype, mask, x + size * i);
+        } else if (room - count >= ONNXC_SKIPPED) { /* for all of them */
+            for (; i < end; i++) {
+                indices[count] = i;
+                count += onnxc_is_nonzero(dtype, mask, x + size * i);
+            }
+        } else {
+            for (; i < end && count < room; i++) {
+                indices[count] = i;
+                count += onnxc_is_nonzero(dtype, mask, x + size * i);
+            }
         }
     }
     return count;
@@ -37,6 +50,19 @@ static int64_t onnxc_nonzero_of(const char *x, int64_t elements, int32_t dtype, 
     }
 }
 
+enum { ONNXC_SHORT_ROW = 32 }; /* elements: shorter rows are joined, and what is found in them divided */
+
+/* Divides places: what is left of each stays where it is. They are below 2^51, of which a product with the reciprocal
+ * is off by less than the half that is added. */
+static void onnxc_divide_places(int64_t *places, int64_t count, int64_t by, int64_t *quotients) {
+    double reciprocal = 1.0 / (double)by;
+    for (int64_t k = 0; k < count; k++) {
+        int64_t quotient = (int64_t)(((double)places[k] + 0.5) * reciprocal);
+        quotients[k] = quotient;
+        places[k] -= quotient * by;
+    }
+}
+
 /* nonzero: x -> int64 [rank, n], the positions of the elements that are not zero in row-major order.
  * No attributes. */
 ONNXC_OPERATOR(nonzero)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
@@ -51,12 +77,17 @@ ONNXC_OPERATOR(nonzero)(onnxc_context *context, const onnxc_value *in, int32_t i
     if (positions == NULL) return context->status;
     if (rank == 0) return ONNXC_OK;
     int64_t place[ONNXC_MAX_RANK] = {0}, row = in->dims[rank - 1], *last = positions + count * (rank - 1);
+    int32_t outer = rank - 1; /* axes that rows lie along */
+    while (outer > 0 && row < ONNXC_SHORT_ROW) row *= in->dims[--outer];
     for (int64_t found = 0; found < count; x += size * row) {
         int64_t more = onnxc_nonzero_of(x, row, dtype, last + found, count - found);
-        for (int32_t axis = 0; axis < rank - 1; axis++)
+        for (int32_t axis = 0; axis < outer; axis++)
             for (int64_t k = 0; k < more; k++) positions[count * axis + found + k] = place[axis];
+        for (int32_t axis = rank - 1; axis > outer; axis--)
+            onnxc_divide_places(last + found - count * (rank - 1 - axis), more, in->dims[axis],
+                                last + found - count * (rank - axis));
         found += more;
-        for (int32_t axis = rank - 2; axis >= 0 && ++place[axis] == in->dims[axis]; axis--) place[axis] = 0;
+        for (int32_t axis = outer - 1; axis >= 0 && ++place[axis] == in->dims[axis]; axis--) place[axis] = 0;
     }
     return ONNXC_OK;
 }

@@ -175,6 +175,16 @@ def test_nonzero_of_every_type(run, dtype):
         same(run("nonzero", x), TWINS["nonzero"]([wide], []))
 
 
+@pytest.mark.parametrize("share", [0.01, 0.3, 1.0])
+@pytest.mark.parametrize(
+    "shape", [(400, 1), (3, 1, 50), (6, 70, 1), (90, 3), (2, 5, 7, 3, 1), (40, 31), (40, 33)]
+)
+@pytest.mark.parametrize("dtype", ["bool", "float16", "int32", "float64", "complex128"])
+def test_positions_in_short_and_long_rows(run, dtype, shape, share):
+    x = (np.random.default_rng(0).random(shape) < share).astype(dtype)
+    same(run("nonzero", x), [np.stack(np.nonzero(x))])
+
+
 @pytest.mark.parametrize("dtype", [t for t in NUMBERS if t not in dtypes.COMPLEX])
 @pytest.mark.parametrize("is_sorted", [0, 1])
 def test_unique_elements_of_every_type(run, dtype, is_sorted):
