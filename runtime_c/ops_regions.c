@@ -94,7 +94,10 @@ static void onnxc_collect_taps(onnxc_taps *x, const onnxc_between_two *places, i
 /* Whether the first of taps is that of samples outside. */
 static bool onnxc_has_outside(const onnxc_tap *taps, int64_t count) { return count > 0 && taps[0].weight == 0; }
 
-enum { ONNXC_COLUMNS = 16 }; /* that are combined at a time */
+enum {
+    ONNXC_COLUMNS = 16, /* that are combined at a time */
+    ONNXC_APART = 3     /* columns in whose time one is combined by itself */
+};
 
 #define ONNXC_NUMBER float
 #define ONNXC_TYPED(name) name##_float

@@ -24,15 +24,22 @@ ONNXC_HERE void ONNXC_TYPED(onnxc_combine_rows)(const ONNXC_NUMBER *plane, int64
 }
 
 /* All cells of a plane: for a row of cells first the columns from the first that any counts to the last (`lines`, as
- * long as the plane's rows), many at a time, then each cell. A cell that counts none is 0. */
+ * long as the plane's rows), many at a time, or those alone that any counts where they are few, then each cell. A cell
+ * that counts none is 0. */
 ONNXC_HERE void ONNXC_TYPED(onnxc_combine_cells)(const ONNXC_NUMBER *plane, int64_t width, const onnxc_taps *down,
                                                  const onnxc_taps *across, ONNXC_NUMBER *lines, ONNXC_NUMBER share,
                                                  ONNXC_NUMBER *to, bool greatest) {
     int64_t together = width >= ONNXC_COLUMNS ? ONNXC_COLUMNS : width >= 4 ? 4 : 1;
+    int64_t counted = across->begin[across->cells];
+    bool few = ONNXC_APART * counted < across->end - across->first;
     for (int64_t row = 0; row < down->cells; row++) {
         const onnxc_tap *taps = down->taps + down->begin[row];
         int64_t rows = down->begin[row + 1] - down->begin[row];
-        for (int64_t column = across->first; column < across->end && rows > 0; column += together) {
+        for (int64_t t = 0; few && t < counted && rows > 0; t++) {
+            int64_t at = across->taps[t].pixel;
+            ONNXC_TYPED(onnxc_combine_rows)(plane + at, width, taps, rows, 1, lines + at, greatest);
+        }
+        for (int64_t column = across->first; !few && column < across->end && rows > 0; column += together) {
             int64_t at = column < width - together ? column : width - together;
             const ONNXC_NUMBER *from = plane + at;
             ONNXC_NUMBER *line = lines + at;

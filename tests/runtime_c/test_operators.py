@@ -463,6 +463,14 @@ def test_the_greatest_sample_is_none_where_the_first_pixel_is(run):
     assert np.isnan(got).all()
 
 
+@pytest.mark.parametrize("greatest", [0, 1])
+def test_samples_that_are_far_apart_are_the_pixels_where_they_lie(run, greatest):
+    x = np.add.outer(np.arange(6.0), 3 * np.arange(90.0)).reshape(1, 1, 6, 90)
+    box, image = np.array([[0.0, 0, 84, 4]]), np.array([0])
+    (got,) = run("roi_align", x, box, image, np.float32(1), attributes=(2, 3, 1, greatest, 0))
+    same(got, np.add.outer([1.0, 3], 3 * np.array([14.0, 42, 70])).reshape(1, 1, 2, 3))
+
+
 def test_regions_of_images_that_are_not_there_are_refused(run):
     x, rois = np.zeros((2, 1, 4, 4), np.float32), np.zeros((1, 4), np.float32)
     for image in (-1, 2):
