@@ -108,6 +108,7 @@ CODE_BYTES = 8  # that a line of a kernel's text becomes
 STEP = 94.5  # to begin and end a step on one thread
 PART = 16.8  # to find out where a part of a nest lies
 PACKED_WORD = 1.5  # of a panel, a group of neighbours put together
+COPIED_STEP = 2.5  # of a tile's rows, brought together by a loop
 COPIED_ROW = 42.0  # of an image, to scratch with its padding
 SIZED_PART = 31.5  # the same where sizes are divided by that the run tells
 TILE = 25.2  # of a tile's function: the call, the misprediction where its loop ends

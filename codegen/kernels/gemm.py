@@ -32,7 +32,7 @@ from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
 from ..tiles.contraction import A, Axis, B, C, Product, contraction_of, itemsizes, product_of
 from ..tiles.epilogue import Epilogue, Operand, Place
-from ..tiles.gemm_tiling import Tiling, dot_of, estimate, expected, in_parts, packing, tilings
+from ..tiles.gemm_tiling import Tiling, copied, dot_of, estimate, expected, in_parts, packing, tilings
 from ..tiles.lines import Lines, shared_lines
 from ..tiles.packing import pack_columns, pack_panel, padded
 from ..tiles.panel import LINE, Ahead, Panel
@@ -57,6 +57,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     product = expected(product)
     found = sorted(tilings(product, target), key=lambda tiling: -tiling.rows)
     found = [in_parts(product, tiling, target) for tiling in found]
+    found += [with_copies for tiling in found for with_copies in copied(product, tiling)]
     timed = partial(estimate, node, product, target=target)
     for cost, tiling in lasting(product.m.size, nearest((timed(tiling), tiling) for tiling in found), timed):
         yield Offer(cost, tiling, packed=packed)
@@ -269,7 +270,10 @@ class Gemm:
         axis, a_step = p.k[level], self.word(self.step_of(p.k[level], A))
         b_step = self.word(self.step_of(axis, B)) if self.direct else tile.panel_step
         if level == len(p.k) - 1:
-            a_rows = mk.strided_rows(f, a, self.word(self.step_of(p.m, A)), tile.rows, a_step)
+            a_row = self.word(self.step_of(p.m, A))
+            if self.tiling.copied:
+                a_row, a_step = self.sizes[A], self.copied_width * self.sizes[A]
+            a_rows = mk.strided_rows(f, a, a_row, tile.rows, a_step)
             streams = self.streams(tile, axis.size)
             if self.direct:
                 panel = Panel(b, b_step, columns)
@@ -440,6 +444,8 @@ class Gemm:
         with k.entry() as f:
             self.for_parts(f)
         work = costs.work(self.cost + self.packing() * -1, self.multiply_adds())
+        if self.tiling.copied:
+            scratch += dims.number(self.product.depth) * self.copied_width * self.sizes[A]
         if self.packs:
             scratch += self.tiling.group * dims.number(self.panel_bytes())
         return k.step(self.parts, work, scratch, unit=1)
@@ -514,11 +520,13 @@ class Gemm:
                 lambda *panel: self.for_tiles(f, tiles, lambda height, row: tile(height, row, *panel)),
             )
         else:
-            self.for_tiles(
-                f,
-                tiles,
-                lambda height, row: self.for_panels(f, group, lambda *panel: tile(height, row, *panel)),
-            )
+
+            def panels(height: int, row: str) -> None:
+                if self.tiling.copied:
+                    self.copy_rows(f, places[A], height, row)
+                self.for_panels(f, group, lambda *panel: tile(height, row, *panel))
+
+            self.for_tiles(f, tiles, panels)
 
     def call_tile(
         self,
@@ -536,6 +544,8 @@ class Gemm:
         at = self.tile_places(f, places, row, panel)
         constant = self.panel_start(f, name, at[B])
         at[B] = b or constant
+        if self.tiling.copied:
+            at[A] = self.copied_rows(f)
         numbers = [f.size(word) for word in self.words]
         pointers = [*at, "%scratch"]
         if self.shared:
@@ -585,6 +595,24 @@ class Gemm:
                 start, stop = f.maximum(first, whole), last
             with f.loop(start, stop) as loop:
                 body(name, loop.index, f.sub(f.size(n), f.mul(loop.index, self.width)))
+
+    # Copying A -----------------------------------------------------------------------------------
+
+    @property
+    def copied_width(self) -> int:
+        """Rows of a copy, of which each step of k has whole vectors."""
+        return padded(self.tiling.rows, self.tiling.lanes)
+
+    def copied_rows(self, f: KernelFunction) -> str:
+        """Where the copy of a tile's rows is: in scratch memory, behind what tiles need."""
+        return f.offset("%scratch", self.tile_scratch(self.heights))
+
+    def copy_rows(self, f: KernelFunction, a: str, height: int, row: str) -> None:
+        """Brings the rows of a tile together, as panels are."""
+        p, lanes = self.product, self.tiling.lanes
+        source, apart = f.offset(a, f.mul(row, self.sizes[A])), f.size(self.step_of(p.k[0], A))
+        vectors, depth = self.copied_width // lanes, f.size(p.depth)
+        pack_panel(f, p.lhs, lanes, vectors, source, self.copied_rows(f), depth, apart, self.sizes[A], height)
 
     # Packing B at run time -----------------------------------------------------------------------
 

@@ -33,7 +33,8 @@ class Tiling:
     """Tiles of `rows` x (`vectors` * `lanes`), of which at most a `block` goes through all groups of `group`
     panels before the next does. B's `source` is `constant` (packed when compiling), `packed` (by a step
     before), `in_parts` (each part packs its group of panels) or `direct` (as it is). `dot` steps of k are one
-    product of the processor's, for which B is `stored` wider than it is."""
+    product of the processor's, for which B is `stored` wider than it is. copied: the rows of a tile, which
+    lie side by side in every step of k, are brought together before its panels."""
 
     rows: int
     vectors: int
@@ -44,6 +45,7 @@ class Tiling:
     source: str
     dot: int = 1
     stored: str | None = None
+    copied: bool = False
 
 
 def expected(product: Product) -> Product:
@@ -170,6 +172,36 @@ def in_parts(product: Product, tiling: Tiling, target: Target) -> Tiling:
     return replace(tiling, source="in_parts", group=min(group, max(-(-panels // GROUPS), RUN // width)))
 
 
+def copied(product: Product, tiling: Tiling) -> list[Tiling]:
+    """The tiling that brings the rows of a tile together, where it reads them for several panels."""
+    apart = product.m.strides[A] == 1 and len(product.k) == 1 and isinstance(product.depth, int)
+    several = dims.typical(product.n.size) > tiling.vectors * tiling.lanes
+    if not apart or not several or tiling.dot > 1 or (tiling.order, tiling.group) != ("rows", ALL):
+        return []
+    return [replace(tiling, copied=True)]
+
+
+def _waiting(product: Product, tiling: Tiling, target: Target, panels: float) -> Estimate:
+    """What tiles wait for rows that lie side by side: a step of k reads lines far from those of the one
+    before, which evict each other where they share sets of a cache."""
+    step = product.k[-1].strides[A]
+    size, depth = dtypes.itemsize(product.lhs), dims.typical(product.depth)
+    if product.m.strides[A] != 1 or dims.typical(step) * size < LINE:
+        return Estimate()
+    m = max(1, dims.typical(product.m.size))
+    tiles = -(-m // tiling.rows)
+    lines = depth * max(LINE, m / tiles * size)  # bytes, of a tile
+    once = costs.HIDDEN * costs.move(target, tiles * lines, m * depth * size).memory
+    if tiling.copied:
+        copies = 2 * costs.move(target, tiles * lines, lines).memory
+        return Estimate(memory=copies, overhead=once) + costs.overhead(
+            target, costs.COPIED_STEP * depth * tiles
+        )
+    sets = min(_sets(step * size), 4096 // LINE) if isinstance(step, int) else 4096 // LINE
+    more = costs.again(target, tiles * lines, lines * (4096 // LINE) / sets) * max(0, panels - 1)
+    return Estimate(overhead=once + costs.HIDDEN * more.memory)
+
+
 def estimate(
     node: Node, product: Product, tiling: Tiling, target: Target, near: int | None = None
 ) -> Estimate:
@@ -202,6 +234,7 @@ def estimate(
     rows_together = tiling.rows if tiling.order == "rows" else min(m, tiling.block * tiling.rows)
     block = (near or depth) * rows_together * sizes[A]  # of A, which each panel reads
     found += costs.again(target, m * depth * sizes[A], block) * max(0, sum(count for _, count in panels) - 1)
+    found += _waiting(product, tiling, target, sum(count for _, count in panels))
     found += Estimate(compute=inside, overhead=calls)
     columns = sum(vectors * tiling.lanes * count for vectors, count in panels)
     if product.constant:

@@ -168,6 +168,28 @@ def test_a_matrix_of_the_run_wherever_it_is_packed(target, source, symbolic, ord
         case.check(target, Choice(Estimate(), small, kernel=gemm))
 
 
+@RUNNABLE
+@pytest.mark.parametrize("symbolic, constant", [("", None), ("m", None), ("mn", None), ("", 1), ("m", 1)])
+@pytest.mark.parametrize("form, types", [("bkm,bkn->bmn", ("float32",) * 3), ("km,kn->mn", ("float64",) * 3)])
+def test_rows_that_lie_side_by_side_may_be_copied(target, form, types, constant, symbolic):
+    sizes = {"b": 2, **matrix(31, 150, 19)}
+    case = Case(form, sizes, constant=constant, types=types, symbolic=symbolic)
+    product = contraction.product_of(case.node)
+    for tiling in gemm_tiling.tilings(product, target):
+        whole = replace(tiling, order="rows", group=gemm.ALL, block=gemm.ALL)
+        for choice in gemm_tiling.copied(product, whole):
+            packed = (1,) if constant else ()
+            case.check(target, Choice(Estimate(), choice, packed=packed, kernel=gemm))
+
+
+def test_rows_whose_steps_evict_each_other_are_copied():
+    target, found = LEVELS["x86-64-v4"], {}
+    target = replace(target, facts=replace(target.facts, level2_bytes=2 << 20))
+    for form, k in (("km,kn->mn", 2048), ("km,kn->mn", 64), ("mk,kn->mn", 2048)):
+        found[form, k] = Case(form, matrix(1000, 128, k), constant=None).choice(target).tiling.copied
+    assert found == {("km,kn->mn", 2048): True, ("km,kn->mn", 64): False, ("mk,kn->mn", 2048): False}
+
+
 def test_parts_pack_groups_of_panels_that_all_rows_multiply():
     """A step before packs what is too deep for panels to stay near, and what several blocks of rows read."""
     target, found = LEVELS["x86-64-v4"], {}
