@@ -7,8 +7,8 @@ pixels, cut into register tiles.
       │      │      │   │   strip follow each other, so that a thread reads rows that it wrote itself, and
 strips that it has whole are gone through together. Order "panels" runs a panel through all tiles of a strip,
 "rows" a tile through the group's. A constant B is packed when compiling, another by a step of its own if
-enough tiles share it. A transposed A is read in place, each step of k a line far from the last; where these
-evict each other before the next panel, a tile copies its rows first.
+enough tiles share it. A transposed A is read in place, each step of k a line far from the last; where panels
+wait for these lines again and again, a tile copies its rows first.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ def copied(product: Product, tiling: Tiling) -> list[Tiling]:
 
 def _waiting(product: Product, tiling: Tiling, target: Target, panels: float) -> Estimate:
     """What tiles wait for rows that lie side by side: a step of k reads lines far from those of the one
-    before, which evict each other where they share sets of a cache."""
+    before, of another page as a rule, which evict each other where they share sets of a cache."""
     step = product.k[-1].strides[A]
     size, depth = dtypes.itemsize(product.lhs), dims.typical(product.depth)
     if product.m.strides[A] != 1 or dims.typical(step) * size < LINE:
