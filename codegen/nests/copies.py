@@ -24,8 +24,22 @@ from .row_copies import UNROLLED, copy_bytes, copy_elements, copy_every, copy_mi
 from .transposition import Transposition, deinterleave, interleave, squares_beside, tile_rows
 
 TILED = 64  # iterations of a block along both axes of a plane: its lines stay in the first-level cache
-FEW = 4  # rows or columns that are interleaved by shuffles of wide vectors
+FEW = 7  # rows or columns that are interleaved by shuffles of wide vectors: more are squares
+FEW_OPEN = 4  # for which there is code of their own where only the run tells how many there are
+WORDS = (2, 4, 8)  # bytes that move as one
 EVERY = (2, 3, 4)  # of so many elements one that is copied by wide loads
+
+
+def _in_words(
+    sizes: tuple[Dimension, ...], views: tuple[View, ...]
+) -> tuple[tuple[Dimension, ...], tuple[View, ...]]:
+    """The same nest, of which rows of 2, 4 or 8 bytes without a gap are elements."""
+    if len(sizes) < 2 or any(v.strides[-1] != v.itemsize for v in views):
+        return sizes, views
+    nbytes = sizes[-1] * views[0].itemsize
+    if nbytes not in WORDS:
+        return sizes, views
+    return sizes[:-1], tuple(replace(v, dtype=f"uint{8 * nbytes}", strides=v.strides[:-1]) for v in views)
 
 
 class Copy(Piece):
@@ -41,8 +55,10 @@ class Copy(Piece):
                 (*sizes, 2),
                 tuple(replace(v, dtype="uint64", strides=(*v.strides, 8)) for v in views),
             )
-        self.target, self.item, self.fill = target, views[0].itemsize, fill
         self.sizes, views, _ = collapse(sizes, views)
+        if source is not None:
+            self.sizes, views = _in_words(self.sizes, views)
+        self.target, self.item, self.fill = target, views[0].itemsize, fill
         if not self.sizes:
             self.sizes, views = (1,), tuple(replace(v, strides=(self.item,)) for v in views)
         self.views, self.out, self.source = views, views[0], None if source is None else views[1]
@@ -226,7 +242,7 @@ class Copy(Piece):
             size = self.sizes[axis]
             if isinstance(size, int) or view is None or view.strides[along] != size * self.item:
                 continue
-            for count in range(1, FEW + 1):
+            for count in range(1, FEW_OPEN + 1):
                 yield axis, count, f.compare("eq", f.size(size), count)
 
     def _tiles(self, across: int) -> list[tuple[int, int]]:

@@ -89,6 +89,26 @@ def test_transpositions_of_an_axis_that_turns_out_short(target, count):
         check(target, Transpose(perm), numbers(shape), only="symbolic")
 
 
+@TARGETS
+@pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "uint64"])
+@pytest.mark.parametrize("count", (5, 6, 7, 8))
+def test_transpositions_of_a_short_axis(target, count, dtype):
+    for shape in ((count, 151), (151, count), (2, 70, count)):
+        perm = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+        check(target, Transpose(perm), numbers(shape, dtype), only="static")
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["bool", "float16", "float32"])
+@pytest.mark.parametrize("count", (2, 3, 4, 8))
+def test_rows_of_few_bytes_move_as_they_are(target, count, dtype):
+    for shape, perm in (((9, 21, count), (1, 0, 2)), ((2, 5, 3, count), (2, 0, 1, 3))):
+        check(target, Transpose(perm), numbers(shape, dtype), only="static")
+    check(target, Slice((3, 1), (7, count), (2, 1)), numbers((21, count + 3), dtype), only="static")
+    check(target, Slice((9, 0), (10, count), (-1, 1)), numbers((10, count), dtype), only="static")
+    check(target, Concat(1), numbers((5, count), dtype), numbers((5, 2), dtype), only="static")
+
+
 # Slice -------------------------------------------------------------------------------------------
 
 SLICED = [  # shape, starts, sizes, steps
