@@ -175,14 +175,16 @@ def _write_loop(rewriter: Rewriter, members: dict[Node, Single], count: Dimensio
         outer = rewriter.of(value)
         return operands.setdefault(outer, Value(outer.type, outer.name))
 
-    def volume(value: Value) -> Value:
+    def volume(value: Value, origin: str) -> Value:
         if value not in volumes:
-            one = add(Gather("axis"), inside(value), iteration)
-            volumes[value] = add(Reshape((1, *one.shape)), one)
+            one = add(Gather("axis"), inside(value), iteration, origin=origin)
+            volumes[value] = add(Reshape((1, *one.shape)), one, origin=origin)
         return volumes[value]
 
     for node, single in members.items():
-        inputs = [volume(v) if along else inside(v) for along, v in zip(single.along, node.inputs)]
+        inputs = [
+            volume(v, node.origin) if along else inside(v) for along, v in zip(single.along, node.inputs)
+        ]
         volumes[node.outputs[0]] = add(single.op, *inputs, origin=node.origin, name=node.outputs[0].name)
     read = {v for node in rewriter.graph.nodes if node not in members for v in node.inputs}
     read.update(rewriter.graph.outputs)

@@ -31,10 +31,11 @@ def _matrix(numbers: Sequence[float] | None, rows: int, name: str) -> np.ndarray
 
 def _linear(x: Value, coefficients: Sequence[float] | None, rows: int) -> np.ndarray:
     """The coefficients of x [N, F] as a matrix of so many rows; what follows the last row is not read."""
-    weights, features = _matrix(coefficients, rows, "coefficients"), x.shape[1]
-    if not isinstance(features, int) or weights.shape[1] < features:
-        return weights
-    return weights.reshape(-1)[: rows * features].reshape(rows, features)
+    features = x.shape[1]
+    read = rows * features if isinstance(features, int) and rows > 0 else 0
+    if coefficients is not None and 0 < read < len(coefficients):
+        coefficients = coefficients[:read]
+    return _matrix(coefficients, rows, "coefficients")
 
 
 def _scores(b: Builder, x: Value, weights: np.ndarray, offsets: Sequence[float]) -> Value:

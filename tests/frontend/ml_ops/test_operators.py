@@ -77,6 +77,8 @@ def test_coefficients_behind_those_of_the_features_are_not_read():
     given = {"coefficients": numbers(3, 6), "intercepts": numbers(3)}
     check("LinearClassifier", [rows()], {**given, **INTS}, outputs=2, sized=True)
     check("LinearRegressor", [rows()], {**given, "targets": 3}, sized=True)
+    spare = {"coefficients": [*numbers(3, 4), 7.0], "targets": 3}  # no whole number of rows
+    check("LinearRegressor", [rows()], spare, sized=True)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int32, np.int64])
