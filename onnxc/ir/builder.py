@@ -360,8 +360,9 @@ class Builder:
         return self.elements(_shaped(x.shape, (x.rank,)))
 
     def dimensions(self, x: Value, minimum: int | None = None, hint: str = "n") -> list[Dimension]:
-        """The elements of an integer tensor as dimensions: what is known, else fresh variables that the run
-        binds. `minimum` bounds the fresh ones; smaller elements fail the run."""
+        """The elements of an integer tensor as dimensions: what is known, also of a Concat's operands one by
+        one, else fresh variables that the run binds. `minimum` bounds the fresh ones; smaller elements fail
+        the run."""
         if x.elements is not None:
             return list(x.elements.flat)
         count = x.tensor.count
@@ -375,9 +376,13 @@ class Builder:
             return [int(v) for v in x.constant.array.flat]
         if count == 0:
             return []
-        found: list[Dimension] = [self.fresh(hint, minimum) for _ in range(count)]
-        atoms = tuple(next(iter(dims.symbols(d))) for d in found)
-        self.emit(ops.Bind(atoms), self.cast(x, "int64"))
+        found: list[Dimension]
+        if len(parts := joined(x)) > 1:
+            found = [size for part in parts for size in self.dimensions(part, minimum, hint)]
+        else:
+            found = [self.fresh(hint, minimum) for _ in range(count)]
+            atoms = tuple(next(iter(dims.symbols(d))) for d in found)
+            self.emit(ops.Bind(atoms), self.cast(x, "int64"))
         captured = self.capture(x)
         captured.elements = _shaped(found, tuple(captured.shape)) if dims.is_static(captured.shape) else None
         return found
@@ -447,6 +452,12 @@ _FOLDABLE = (
     ops.TreeEnsemble,
     ops.RuntimeCall,
 )
+
+
+def joined(x: Value) -> Sequence[Value]:
+    """The vectors that a vector consists of, one after the other: the operands of a Concat."""
+    made = x.producer
+    return made.inputs if made is not None and isinstance(made.op, ops.Concat) and x.rank == 1 else (x,)
 
 
 def _joins_much(op: ops.Concat, operands: Sequence[Value]) -> bool:

@@ -55,6 +55,17 @@ def test_a_captured_value_is_at_home_where_it_comes_from():
     assert nested.home(own) == nested.home(nested.capture(own)) == (body, own)
 
 
+def test_sizes_are_known_where_some_operands_of_a_concat_tell_them():
+    b, n = Builder(), dims.symbol("n")
+    x, given = b.input(TensorType("float32", (n, 3)), "x"), b.input(TensorType("int64", (2,)), "given")
+    sizes = b.concat([b.shape(x), given, b.constant([7])], 0)
+    found = b.dimensions(sizes)
+    assert found[:2] == [n, 3] and found[4] == 7 and len({n, *found[2:4]}) == 3
+    assert b.dimensions(sizes) == found == list(sizes.elements)
+    (bound,) = (node.op.symbols for node in b.nodes if isinstance(node.op, ops.Bind))
+    assert [dims.symbols(size) for size in found[2:4]] == [{symbol} for symbol in bound]
+
+
 @pytest.mark.slow
 def test_no_size_is_too_large_a_formula():
     graph = joined(9000)

@@ -17,7 +17,7 @@ from fractions import Fraction
 import numpy as np
 
 from ...ir import dims, dtypes, expr, ops
-from ...ir.builder import Builder
+from ...ir.builder import Builder, joined
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
@@ -309,20 +309,19 @@ def _weighed_in(dtype: str) -> str:
 
 
 def _scaled_sizes(
-    b: Builder, x: Value, places: Sequence[int], scales: Value, spans: Value | None
+    b: Builder, x: Value, places: Sequence[int], scales: Sequence[Value], spans: Value | None
 ) -> list[Dimension]:
     """floor(length * scale) of each axis, a formula where that is exact; times the region's span where there
     is one."""
-    known = b.known(scales)
-    if known is not None and not (np.isfinite(known).all() and (known > 0).all()):
-        wrong = next(s for s in known.flat if not (np.isfinite(s) and s > 0))
-        raise ops.TypeMismatch(f"a scale is {wrong}")
-    factors = [] if known is None or spans is not None else [Fraction(float(s)) for s in known]
-    exact = {k: f for k, f in enumerate(factors) if f.denominator <= 1024}
+    known = {k: float(s.constant.array) for k, s in enumerate(scales) if s.constant is not None}
+    if wrong := [s for s in known.values() if not (math.isfinite(s) and s > 0)]:
+        raise ops.TypeMismatch(f"a scale is {wrong[0]}")
+    factors = {k: Fraction(s) for k, s in known.items() if spans is None}
+    exact = {k: f for k, f in factors.items() if f.denominator <= 1024}
     found = {k: dims.floor_divide(x.shape[places[k]] * f.numerator, f.denominator) for k, f in exact.items()}
     rest = [k for k in range(len(places)) if k not in exact]
     if rest:
-        given = scales if known is None else b.constant(known[rest])
+        given = b.concat([b.reshape(scales[k], (1,)) for k in rest], 0)
         operands = [b.elements([x.shape[places[k]] for k in rest]), given]
         operands += [] if spans is None else [spans]
         found |= zip(rest, b.dimensions(b.map(*operands, _scaled_size), 0, "resized"))
@@ -362,7 +361,7 @@ def _axes(
 
     def each(vector: Value, first: int = 0) -> list[Value]:
         """The elements for the axes, of which that one is the first's."""
-        return [b.reshape(b.take(vector, 0, first + k, 1), ()) for k in range(count)]
+        return [_element(b, vector, first + k) for k in range(count)]
 
     starts: Sequence[Value | None] = [None] * count
     ends, spans = starts, None
@@ -372,8 +371,8 @@ def _axes(
         spans = b.map(b.take(roi, 0, count, count), b.take(roi, 0, 0, count), lambda e, s: e - s)
     if scales is not None and sizes is None:
         scales = b.cast(scales, "float32")
-        found = _scaled_sizes(b, x, places, scales, spans)
         factors = each(scales)
+        found = _scaled_sizes(b, x, places, factors, spans)
     elif sizes is not None and scales is None:
         if policy == "stretch":
             found = b.dimensions(sizes, 0, "size")
@@ -390,8 +389,23 @@ def _axes(
     ]
 
 
+def _element(b: Builder, vector: Value, place: int) -> Value:
+    """An element as a scalar, one that is known also where others of the vector are not."""
+    at = place
+    for part in joined(vector):
+        if not isinstance(part.tensor.count, int):
+            break
+        if at < part.tensor.count:
+            vector, place = part, at
+            break
+        at -= part.tensor.count
+    return b.reshape(b.take(vector, 0, place, 1), ())
+
+
 def _ratio(b: Builder, size: Dimension, length: Dimension) -> Value:
     """size / length as a float32 scalar."""
+    if dims.equal(size, length):
+        return b.constant(1.0, "float32")
     if isinstance(size, int) and isinstance(length, int):
         return b.constant(float(np.float32(size) / np.float32(max(length, 1))), "float32")
     return generate(b, (), expr.size(size).cast("float32") / expr.size(length).cast("float32"))

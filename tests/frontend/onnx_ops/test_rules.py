@@ -9,6 +9,7 @@ import math
 import ml_dtypes
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import defs, helper, numpy_helper
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
@@ -18,6 +19,7 @@ from onnxc.diagnostics import ModelErrors
 from onnxc.frontend import schemas
 from onnxc.frontend.importer import import_model
 from onnxc.frontend.operators import RULES, find_rule
+from onnxc.ir.graph import walk
 from onnxc.ir.interpret import InterpretError, run_graph
 from onnxc.ir.ops import Contract, Gather, Map, RuntimeCall
 
@@ -899,6 +901,39 @@ def test_axes_that_a_resize_leaves_alone_keep_their_sizes_whatever_others_are_sc
     assert y.shape[:2] == x.shape[:2] and y.shape[3] == 2 * x.shape[3]
     known = model("Resize", 19, [image, None, scales], {"mode": mode})
     np.testing.assert_allclose(evaluate(proto, [image])[0], evaluate(known, [image, scales])[0], atol=1e-6)
+
+
+RESIZED = {  # what the last input is, and what tells the sizes
+    "sizes": ("int64[2] given", "outer = Slice (shape, zero, two)  all = Concat <axis = 0> (outer, given)"),
+    "sizes like another's": (
+        "float[n, 3, p, q] given",
+        """outer = Slice (shape, zero, two)  other = Shape <start = 2> (given)
+           all = Concat <axis = 0> (outer, other)""",
+    ),
+    "scales": ("float[2] given", "all = Concat <axis = 0> (ones, given)"),
+}
+
+
+@pytest.mark.parametrize("given", RESIZED)
+def test_a_resize_moves_along_the_axes_alone_whose_sizes_may_change(given):
+    port, rest = RESIZED[given]
+    scaled = given == "scales"
+    proto = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["": 19]>
+        g (float[n, 3, h, w] x, {port}) => (float[a, b, c, d] y)
+        <int64[1] zero = {{0}}, int64[1] two = {{2}}, float[2] ones = {{1, 1}}> {{
+            shape = Shape (x)
+            {rest}
+            y = Resize <mode = "linear"> (x, , {"all" if scaled else ", all"})
+        }}""")
+    graph = import_model(proto).graph
+    gathers = [node.op.axis for node in walk(graph) if isinstance(node.op, Gather)]
+    assert set(gathers) == {2, 3}
+    x = floats(2, 3, 9, 6)
+    told = {"sizes": np.array([5, 12]), "sizes like another's": floats(2, 3, 5, 12)}
+    (found,) = evaluate(proto, [x, told.get(given, np.array([5 / 9, 2], np.float32))])
+    wanted = model("Resize", 19, [x, None, None, np.array([2, 3, 5, 12])], {"mode": "linear"})
+    (expected,) = evaluate(wanted, [x, np.array([2, 3, 5, 12])])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def all_weights(length, size, scale, mode, exclude):
