@@ -57,7 +57,7 @@ def _separated(graph: Graph, target: Target) -> Graph:
     if not counts:
         return graph
     members, behind = _members(graph, counts[0])
-    if _copied([n for n in windows if n in members]) <= _lost(members, counts[0]):
+    if _copied([n for n in windows if n in members]) <= _lost(list(members), counts[0]):
         return graph
     rewriter = Rewriter(graph)
     for node in graph.nodes:
@@ -150,7 +150,7 @@ def _copied(windows: Sequence[Node]) -> float:
     return sum(2 * count * dims.typical(node.inputs[0].tensor.nbytes) for count, node in zip(taps, windows))
 
 
-def _lost(members: Sequence[Node] | dict[Node, Single], count: Dimension) -> float:
+def _lost(members: Sequence[Node], count: Dimension) -> float:
     """Bytes that could be copied in the time that a loop takes besides: weights that are read again for each
     volume but the first, and steps."""
     weights = {v for node in members for v in node.inputs if v.constant is not None}

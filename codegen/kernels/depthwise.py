@@ -199,8 +199,13 @@ def _estimate(node: Node[Conv], target: Target, win: Window, lanes: Lanes, tilin
     time = costs.step_time(target, adds * registers, loads * registers, others=others * registers)
     time = max(time, adds / open_ * target.facts.latency)  # sums wait for each other
     found = Estimate(compute=time * tiles) + costs.overhead(target, costs.DEPTHWISE_TILE * tiles)
-    found += costs.stored(target, dims.number(node.inputs[1].tensor.nbytes))
-    found += costs.epilogue(target, node, sums)
+    return found + around_tiles(target, node)
+
+
+def around_tiles(target: Target, node: Node[Conv]) -> Estimate:
+    """Weights, the epilogue, and moving everything once."""
+    found = costs.stored(target, dims.number(node.inputs[1].tensor.nbytes))
+    found += costs.epilogue(target, node, node.op.accumulate)
     return found + costs.traffic(target, node) + costs.step(target)
 
 

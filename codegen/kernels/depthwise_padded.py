@@ -27,7 +27,7 @@ from ..tiles.run_packing import packed_by_run, packing_estimate
 from ..tiles.taps import Taps, reaching_share, window_taps
 from . import depthwise
 from .conv import dense_images, is_plain, window
-from .depthwise import DepthwisePlan, Lanes, StripSums, Tiling, emit_strips, lanes_of, widths_of
+from .depthwise import DepthwisePlan, Lanes, StripSums, Tiling, around_tiles, emit_strips, lanes_of, widths_of
 
 SHARE = 0.8  # of all pixels' taps that reach the image, at most
 
@@ -87,9 +87,7 @@ def _estimate(node: Node[Conv], target: Target, axes: tuple[Taps, Taps], lanes: 
     )
     found = Estimate(compute=step * taps * images)
     found += costs.overhead(target, costs.DEPTHWISE_TILE * 2 * tiles * images)
-    found += costs.stored(target, dims.number(node.inputs[1].tensor.nbytes))
-    found += costs.epilogue(target, node, sums)
-    return found + costs.traffic(target, node) + costs.step(target)
+    return found + around_tiles(target, node)
 
 
 def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | None:

@@ -41,7 +41,7 @@ from ..tiles.lines import cut_lines
 from ..tiles.run_packing import packed_by_run, packing_estimate
 from . import depthwise
 from .conv import is_plain
-from .depthwise import DepthwisePlan, FloatStrip, Lanes, Tiling, lanes_of, unrolls
+from .depthwise import DepthwisePlan, FloatStrip, Lanes, Tiling, around_tiles, lanes_of, unrolls
 
 AXES = 3
 MOST_SUMS = 8  # of a tile, in vectors; half of the registers where these are few
@@ -125,9 +125,7 @@ def _estimate(node: Node[Conv], target: Target, win: Window, lanes: Lanes) -> Es
     time = costs.step_time(target, products * registers, loads, others=others)
     found = Estimate(compute=time * tiles * along.taps)
     found += costs.overhead(target, costs.DEPTHWISE_TILE * tiles)
-    found += costs.stored(target, dims.number(node.inputs[1].tensor.nbytes))
-    found += costs.epilogue(target, node, sums)
-    return found + costs.traffic(target, node) + costs.step(target)
+    return found + around_tiles(target, node)
 
 
 def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | None:
