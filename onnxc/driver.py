@@ -365,18 +365,12 @@ def _lower_all(
     optimised: dict[object, Graph] = {}
     for target in targets:
         each = dump if len(targets) == 1 else dump.of(target.name)
-        multiplied = (
-            target.dots,
-            target.widening,
-            target.pairs,
-            target.matrices,
-        )  # what passes know of a target
-        if multiplied not in optimised:
+        if target.seen_by_passes not in optimised:
             source = again().graph if optimised else graph
             stages("optimise")
-            optimised[multiplied] = optimise(source, target, each, options)
+            optimised[target.seen_by_passes] = optimise(source, target, each, options)
         emitted = partial(generation.add_kernels, target=target)
-        lowered.append(lower(optimised[multiplied], target, stages, each, emitted, tuned))
+        lowered.append(lower(optimised[target.seen_by_passes], target, stages, each, emitted, tuned))
     return lowered
 
 

@@ -170,6 +170,12 @@ class Target:
         """Channels of a block of an image (`Layout.block`), whatever the type of its elements."""
         return self.lanes("float32")
 
+    @property
+    def seen_by_passes(self) -> tuple[object, ...]:
+        """What passes ask of a target: one graph is optimised for all for which this is the same."""
+        multiplies = (self.dots, self.widening, self.pairs, self.matrices, self.facts.bf16_dots)
+        return (*multiplies, self.block, self.facts.level2_bytes)
+
     def registers(self, dtype: str, count: int) -> int:
         """Vector registers that hold `count` elements."""
         return -(-count // self.lanes(dtype))

@@ -1,17 +1,21 @@
 """What holds for every pass: it changes no result, leaves a valid graph, and finds nothing more to do in what
 it left."""
 
+from dataclasses import fields, replace
+
 import numpy as np
 import pytest
 from support.pass_text import agrees, clean, operands
 
-from onnxc.driver import passes
+from onnxc.driver import optimise, passes
+from onnxc.facts import Facts
 from onnxc.ir import interpret
 from onnxc.ir.text_parser import parse
 from onnxc.ir.verify import verify
 from onnxc.target import TARGETS
 
-PASSES = passes(TARGETS["sapphirerapids"])
+TARGET = TARGETS["sapphirerapids"]
+PASSES = passes(TARGET)
 
 GRAPHS = {
     "elementwise": """graph g(%x: float32[m, 1], %y: float16[1, n], %i: int32[n]) {
@@ -169,3 +173,17 @@ def test_all_passes_together_change_no_result(name):
         verify(graph)
     for actual, wanted in zip(interpret.run_graph(graph, inputs, sizes), expected, strict=True):
         np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_targets_of_which_passes_see_the_same_have_one_optimised_graph(name):
+    seen = ("bf16_dots", "level2_bytes")
+    rates = {f.name: 3 * getattr(TARGET.facts, f.name) for f in fields(Facts) if f.name not in seen}
+    other = replace(TARGET, facts=replace(TARGET.facts, **rates), masked=False, vector_registers=16)
+    assert other.seen_by_passes == TARGET.seen_by_passes
+    assert str(optimise(parse(GRAPHS[name]), other)) == str(optimise(parse(GRAPHS[name]), TARGET))
+
+
+def test_passes_see_the_cache_that_bands_are_for():
+    smaller = replace(TARGET, facts=replace(TARGET.facts, level2_bytes=512))
+    assert smaller.seen_by_passes != TARGET.seen_by_passes
