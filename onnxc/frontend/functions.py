@@ -21,11 +21,10 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
 from ..errors import LimitError, ModelError, Origin, quote, shorten
 from ..records import dataclass
-from .walk import default_graphs, definitions, subgraphs
+from .walk import MAX_NESTING, default_graphs, definitions, subgraphs, too_deep
 
 MAX_NODES = 1_000_000  # after expansion
 MAX_EXPANDED_BYTES = 1 << 28  # of protobuf that expansion makes
-MAX_NESTING = 64  # of subgraphs
 LABEL_LIMIT = 60  # characters of a call's and of a value's name in a fresh name
 
 FunctionKey = tuple[str, str, str]
@@ -249,7 +248,7 @@ class _Expansion:
     def copy_graph(self, source: GraphProto, target: GraphProto, place: _Place) -> _Steps:
         """`source` into the empty `target`; inside a function all its values get fresh names."""
         if place.nesting > MAX_NESTING:
-            raise _too_deep()
+            raise too_deep()
         if place.scopes is not None:
             fresh = {name: self._fresh(place.label, name) for name in sorted(definitions(source)) if name}
             place = replace(place, scopes=(fresh, *place.scopes))
@@ -370,7 +369,7 @@ class _Expansion:
         try:
             copy.CopyFrom(given)
         except DecodeError:  # protobuf copies fewer levels than can be built
-            raise _too_deep() from None
+            raise too_deep() from None
 
     def _fresh(self, label: str, name: str) -> str:
         return self.names.fresh(f"{label}/{shorten(name, LABEL_LIMIT)}")
@@ -387,10 +386,6 @@ def _too_large(max_nodes: int) -> LimitError:
         f"with its functions expanded the model has more than {max_nodes} nodes, or "
         f"more than {MAX_EXPANDED_BYTES >> 20} MiB of them"
     )
-
-
-def _too_deep() -> LimitError:
-    return LimitError(f"subgraphs nest deeper than {MAX_NESTING} levels")
 
 
 def _origin(node: NodeProto) -> Origin:
@@ -446,7 +441,7 @@ def _measure(graph: GraphProto, max_nesting: int) -> tuple[int, int]:
         count += 1
         size += node.ByteSize() if not any(subgraphs(node)) else 0
         if level + 1 > max_nesting:
-            raise _too_deep()
+            raise too_deep()
     return count, size
 
 
@@ -472,7 +467,7 @@ def check_expansion(model: onnx.ModelProto, max_nodes: int = MAX_NODES) -> None:
     if total.nodes > max_nodes or total.bytes > MAX_EXPANDED_BYTES:
         raise _too_large(max_nodes)
     if total.nesting > MAX_NESTING:
-        raise _too_deep()
+        raise too_deep()
 
 
 def _cost(nodes: Iterable[NodeProto], size: int, functions: Mapping, costs: Mapping, max_nodes: int) -> _Cost:

@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import onnx
 
-from ..errors import ModelError, UnsupportedError
+from ..errors import UnsupportedError
 from ..ir import dims, expr, ops
 from ..ir.builder import Builder
 from ..ir.dims import Dimension
 from ..ir.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, UnrankedType, Value
 from ..records import dataclass
+from .walk import MAX_NESTING, too_deep
 
 if TYPE_CHECKING:
     from .importer import Importer
-
-NESTING_LIMIT = 64
 
 #: Where only the run knows how long a list of sizes or axes is, what follows is imported for 0 to as many.
 MOST_SIZES = 8
@@ -43,8 +42,8 @@ class Scope:
 
     def deeper(self, builder: RuleBuilder) -> Scope:
         """The scope of a region of this graph."""
-        if self.depth >= NESTING_LIMIT:
-            raise ModelError(f"graphs are nested more than {NESTING_LIMIT} deep")
+        if self.depth >= MAX_NESTING:
+            raise too_deep()
         return Scope(builder, self, depth=self.depth + 1)
 
     def function_opsets(self) -> Mapping[str, int] | None:

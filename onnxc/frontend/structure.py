@@ -23,7 +23,7 @@ from . import functions as local
 from . import schemas, tensors
 from .model_file import ModelFile
 from .operators import Operators
-from .walk import attribute_tensors, default_graphs, subgraphs, topological_order
+from .walk import MAX_NESTING, attribute_tensors, default_graphs, subgraphs, too_deep, topological_order
 
 MAX_DIAGNOSTICS = 10_000
 #: What to do about operators that nobody knows.
@@ -198,8 +198,8 @@ class _Check:
                 self.node(body, node, origin)
                 label = origin.node or f"#{index}"
                 graphs = [(graph, f"{label}/{name}/") for name, graph in subgraphs(node)]
-                if graphs and len(body.scopes) > local.MAX_NESTING:
-                    self.add(f"subgraphs nest deeper than {local.MAX_NESTING} levels", origin, "limit")
+                if graphs and len(body.scopes) > MAX_NESTING:
+                    self.add(too_deep().reason, origin, "limit")
                 else:
                     inner += graphs
             self.cycles(body)

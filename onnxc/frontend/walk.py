@@ -11,6 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import onnx
 
+from ..errors import LimitError
+
+MAX_NESTING = 64  # of subgraphs
+
+
+def too_deep() -> LimitError:
+    return LimitError(f"subgraphs nest deeper than {MAX_NESTING} levels")
+
+
 Attribute = onnx.AttributeProto
 
 

@@ -113,8 +113,9 @@ def _checked_groups(x: Value, w: Value, group: int, transposed: bool = False) ->
         raise ops.TypeMismatch(f"the number of groups is {group}")
     if w.rank < 3 or x.rank != w.rank:
         raise ops.TypeMismatch(f"{x.type} and {w.type} are no images and kernels of the same rank")
+    what = "input channels" if transposed else "kernels"
     if isinstance(w.shape[0], int) and w.shape[0] % group:
-        raise ops.TypeMismatch(f"the {w.shape[0]} kernels of {w.type} are not divisible into {group} groups")
+        raise ops.TypeMismatch(f"the {w.shape[0]} {what} of {w.type} are not divisible into {group} groups")
 
 
 def _with_channels(b: Builder, x: Value, channels: Dimension) -> Value:
@@ -172,7 +173,7 @@ def ConvTranspose(
 ):
     """Sizes (in - 1) * stride + extent + output_padding - pads; a given output shape decides the
     pads."""
-    _checked_groups(X, W, group)
+    _checked_groups(X, W, group, transposed=True)
     X = _with_channels(b, X, W.shape[0])
     one_of(auto_pad, ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"), "auto_pad")
     place = window(

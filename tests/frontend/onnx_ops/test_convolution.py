@@ -1,8 +1,9 @@
-"""Windows of convolutions over images whose sizes only the run knows."""
+"""Convolutions as they are imported: windows over images whose sizes only the run knows, and refusals."""
 
 import pytest
 from support.small_models import parsed
 
+from onnxc.errors import OnnxcError
 from onnxc.frontend.importer import import_model
 from onnxc.ir.ops import Conv
 
@@ -13,3 +14,14 @@ def test_single_pixels_need_no_padding_however_far_apart(auto_pad):
         {{ y = Conv <auto_pad = "{auto_pad}", strides = [2, 3]> (x, k) }}"""
     (conv,) = (node.op for node in import_model(parsed(text)).graph.nodes if isinstance(node.op, Conv))
     assert (conv.pads[0], conv.pads[2]) == (0, 0)
+
+
+@pytest.mark.parametrize(("op", "what"), [("Conv", "5 kernels"), ("ConvTranspose", "5 input channels")])
+def test_groups_that_do_not_divide_kernels_are_refused_by_what_they_would_divide(op, what):
+    model = parsed(
+        f"m (float[1, 6, 7, 7] x, float[5, 3, 3, 3] w) => (float y) {{ y = {op} <group = 2> (x, w) }}"
+    )
+    with pytest.raises(
+        OnnxcError, match=rf"the {what} of float32\[5, 3, 3, 3\] are not divisible into 2 groups"
+    ):
+        import_model(model)
