@@ -143,7 +143,7 @@ def again(node: Node[Conv], target: Target, tiling: PanelTiling) -> Estimate:
     x, w = dense_images(node)[0], node.inputs[1].tensor
     nbytes = dims.number(w.count) * dtypes.itemsize(tiling.stored or w.dtype)
     panels = -(-dims.number(w.shape[0]) // (tiling.vectors * target.block))
-    return read_again(target, dims.typical(x.image), nbytes, panels)
+    return read_again(target, dims.typical(replace(x, block=target.block).image), nbytes, panels)
 
 
 def padded_layout(node: Node[Conv], halo: tuple[int, int], block: int) -> Layout:

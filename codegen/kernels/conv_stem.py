@@ -73,7 +73,8 @@ def _copying(x: Image, out: Image, win: Window, target: Target) -> Estimate:
     lines = max(1.0, dims.typical(out.height) / max(1.0, least))
     rows = (lines - 1) * win.strides[0] + win.extent[0]
     times = max(1.0, dims.typical(out.height) / lines * rows / max(1, dims.typical(x.height)))
-    return costs.move(target, 2 * times * dims.typical(x.image * x.batch))
+    nbytes = dims.typical(x.image)
+    return costs.move(target, 2 * times * nbytes * dims.typical(x.batch), min(nbytes, SCRATCH_BYTES))
 
 
 def _least_parts(x: Image, win: Window) -> float:

@@ -35,11 +35,11 @@ from ...ir.ops import (
     Unfold,
 )
 from ...target import Target
-from .. import costs
 from ..costs import Estimate
 from ..kernel import LEVEL, Choice, Kernel, choices_of, chosen
 from ..kernels import KERNELS, loop_nest
 from ..tiles import gemm_tiling
+from ..tiles.blocked import without_halo
 from ..tiles.matrix import image_blocks
 from .arithmetic import arithmetic_of, reason_of
 from .equal_nodes import itself, seen
@@ -232,16 +232,18 @@ class _Selection:
             if copied and copied[0] is node.inputs[0] and copied[0] in self.states:
                 copied = copied[1:]  # a state that grows is there already
             total += sum(chosen(self._reorder(v, _layout(v), copies=True)).time for v in copied)
-        new = [value for value, block in apart if (value, block) not in self.reordered]
-        return total + sum(map(self._reordering, new))
+        new = [each for each in apart if each not in self.reordered]
+        return total + sum(self._reordering(value, block) for value, block in new)
 
     def _handing_on(self, node: Node, wanted: Sequence[set[int | None]]) -> float:
         """Nanoseconds for bringing its results into the layouts that their readers want."""
-        others = [(value, len(blocks - {_block(value)})) for value, blocks in zip(node.outputs, wanted)]
-        return sum(self._reordering(value) * count for value, count in others if count)
+        others = ((v, block) for v, blocks in zip(node.outputs, wanted) for block in blocks - {_block(v)})
+        return sum(self._reordering(value, block) for value, block in others)
 
-    def _reordering(self, value: Value) -> float:
-        return (costs.reordering(self.target, value.tensor) + costs.step(self.target)).total
+    def _reordering(self, value: Value, block: int | None) -> float:
+        """Nanoseconds for bringing a value into such blocks, without a border."""
+        node = self._reorder(value, without_halo(block, value.rank - 2) if block else None)
+        return node.choice.time if node.choice is not None else 0.0
 
     def _apart(self, node: Node) -> list[tuple[Value, int | None]]:
         """The operands that must be reordered for the node, and the blocks in which it reads them."""

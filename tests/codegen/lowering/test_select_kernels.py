@@ -172,6 +172,19 @@ def test_a_result_is_stored_as_its_readers_want_it_where_a_reorder_would_cost_mo
     assert layouts(found) == ["dense", "dense"]
 
 
+@pytest.mark.parametrize(("images", "outputs", "window"), [(1, 36, 16), (7, 36, 16), (1, 100, 14)])
+def test_images_of_few_channels_are_not_brought_into_blocks_for_windows_that_do_not_overlap(
+    images, outputs, window
+):
+    weights = {"k": np.ones((outputs, 3, window, window), np.float32)}
+    text = f"""graph g(%x: float32[{images}, 3, 224, 224]) {{
+        %k = constant float32[{outputs}, 3, {window}, {window}] #k
+        %0 = conv(%x, %k) strides=({window}, {window}) pads=(0, 0, 0, 0) dilations=(1, 1)
+        return %0
+    }}"""
+    assert kernels(selected(text, TARGETS["sapphirerapids"], weights))[0] == "conv_stem"
+
+
 def test_a_blocked_value_that_is_an_output_too_is_reordered_for_the_caller():
     text = CONVOLUTIONS.replace("return %3", "return %3, %0")
     found = selected(text)
