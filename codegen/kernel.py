@@ -36,6 +36,10 @@ class Kernel(Protocol):
         """The code that runs the node as chosen."""
 
 
+def as_it_is(node: Node[Any], choice: Choice[Any], operand: int) -> None:
+    """The `pack` of kernels that read constants as they are."""
+
+
 TilingT = TypeVar("TilingT", covariant=True)
 
 

@@ -25,7 +25,7 @@ from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, offered, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, as_it_is, offered, single
 from ..text.emitter import ENTRY, Function, Text
 from ..text.memory import load_first
 from ..text.shuffles import row_sums
@@ -98,8 +98,7 @@ def _begun_rows(shape: Shape, target: Target) -> Estimate:
     return costs.overhead(target, dims.typical(shape.repeats * shape.queries) * costs.ATTENTION_ROW)
 
 
-def pack(node: Node[Attention], choice: Choice[Tiling], operand: int) -> None:
-    return None
+pack = as_it_is
 
 
 def emit(node: Node[Attention], choice: Choice[Tiling], target: Target) -> Code:

@@ -20,7 +20,7 @@ from ...records import dataclass
 from ...target import Matrix, Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, offered, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, as_it_is, offered, single
 from ..text.conversion import from_computed
 from ..text.emitter import ENTRY, Function
 from ..text.memory import load_first, store_first
@@ -92,8 +92,7 @@ def estimate(shape: Shape, target: Target, unit: Matrix, tiling: Tiling) -> Esti
     return (found + costs.move(target, read, repeats * read)) * repeats + costs.step(target)
 
 
-def pack(node: Node[Attention], choice: Choice[Tiling], operand: int) -> None:
-    return None
+pack = as_it_is
 
 
 def emit(node: Node[Attention], choice: Choice[Tiling], target: Target) -> Code:

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 
 from ...ir import dims, dtypes
-from ...ir.graph import Constant, Node
+from ...ir.graph import Node
 from ...ir.ops import Fused
 from ...ir.ranges import all_inside
 from ...target import Ability, Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, as_it_is, single
 from ..nests.indexed import Component, lanes_at, numbers_at, picked
 from ..nests.nest import displaced
 from ..nests.operands import each_vector
@@ -37,8 +37,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
         yield Offer(_Sum(node, target).estimate, None, (None,) * len(node.inputs))
 
 
-def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
-    return None
+pack = as_it_is
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import ModuleType
 
 from ...ir import dims
-from ...ir.graph import Constant, Layout, Node, TensorType, Value
+from ...ir.graph import Layout, Node, TensorType, Value
 from ...ir.ops import (
     Attention,
     Broadcast,
@@ -36,7 +36,7 @@ from ...ir.ops import (
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, Offer
+from ..kernel import Choice, Code, Offer, as_it_is
 from ..nests import (
     blocked_moves,
     elementwise,
@@ -123,9 +123,7 @@ def _stored(node: Node, inputs: Sequence[Layout | None], output: Layout | None) 
     return Node(node.op, tuple(map(value, node.inputs, inputs)), tuple(map(Value, outputs)), node.origin)
 
 
-def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
-    """Constants are read as they are."""
-    return None
+pack = as_it_is
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:

@@ -17,14 +17,14 @@ from math import inf
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
-from ...ir.graph import Constant, Layout, Node, TensorType
+from ...ir.graph import Layout, Node, TensorType
 from ...ir.ops import Pool, Reduce
 from ...ir.pools import Pooling, idle, keeps_zero, pooling_of
 from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, as_it_is, single
 from ..text.emitter import ENTRY, Function, scalar_type, splat, vector_type
 from ..text.memory import load_lanes, store_first, store_lanes
 from ..text.scalar import lower
@@ -137,8 +137,7 @@ def _estimate(node: Node, target: Target, layout: Layout, dtype: str = "") -> Es
     return found + moved + costs.step(target)
 
 
-def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
-    return None
+pack = as_it_is
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:

@@ -20,13 +20,13 @@ from itertools import product
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
-from ...ir.graph import Constant, Node, Value
+from ...ir.graph import Node, Value
 from ...ir.ops import Pool
 from ...ir.pools import Pooling, idle, pooling_of
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, Offer, offered
+from ..kernel import Choice, Code, KernelFunction, Offer, as_it_is, offered
 from ..nests.nest import (
     ERROR_BYTES,
     Block,
@@ -65,8 +65,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
         yield Offer(cost + costs.step(target), None)
 
 
-def pack(node: Node, choice: Choice[None], operand: int) -> Constant | None:
-    return None
+pack = as_it_is
 
 
 def emit(node: Node, choice: Choice[None], target: Target) -> Code:

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Sequence
 from ...ir import dims, dtypes, expr
 from ...ir.dims import ceil_divide
 from ...ir.expr import Expr
-from ...ir.graph import Constant, Node
+from ...ir.graph import Node
 from ...ir.ops import Random
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Argument, Choice, Code, KernelText, Offer, single
+from ..kernel import Argument, Choice, Code, KernelText, Offer, as_it_is, single
 from ..nests.operands import each_vector, vector_lanes
 from ..text.emitter import vector_constant
 from ..text.memory import store_lanes
@@ -34,8 +34,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[None]]:
         yield Offer(_cost(node, target), None)
 
 
-def pack(node: Node[Random], choice: Choice[None], operand: int) -> Constant | None:
-    return None
+pack = as_it_is
 
 
 def emit(node: Node[Random], choice: Choice[None], target: Target) -> Code:

@@ -13,12 +13,12 @@ from dataclasses import replace
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
-from ...ir.graph import Constant, Node, TensorType
+from ...ir.graph import Node, TensorType
 from ...ir.ops import Reorder, Transpose
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, as_it_is
 from ..text.emitter import ENTRY, Function, vector_constant, vector_type
 from ..text.shuffles import transpose
 from ..tiles.blocked import Image, are_rows, clear_border, cover, displaced, image_of, resized, without_halo
@@ -75,8 +75,7 @@ def _transposing(target: Target, images: TensorType, to_blocks: bool) -> Estimat
     return costs.transposing(target, nbytes, item, not to_blocks and plane * 8 % target.vector_bits != 0)
 
 
-def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
-    return None
+pack = as_it_is
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:

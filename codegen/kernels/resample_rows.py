@@ -20,14 +20,14 @@ import numpy as np
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
-from ...ir.graph import Constant, Node, Value
+from ...ir.graph import Node, Value
 from ...ir.ops import Fused, Gather, Map
 from ...ir.ranges import all_inside
 from ...records import dataclass
 from ...target import PERMUTE, Ability, Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, as_it_is, single
 from ..nests.indexed import Component, lanes_at
 from ..nests.nest import View, address, broadcasting, displaced
 from ..nests.operands import SLOT_BYTES, Reader, each_vector, scratch_bytes, vector_lanes
@@ -77,8 +77,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
     yield Offer(_Plan(node, target).estimate, None, layouts)
 
 
-def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
-    return None
+pack = as_it_is
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:

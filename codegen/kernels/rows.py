@@ -17,13 +17,13 @@ from functools import partial
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
-from ...ir.graph import Constant, Node, Value
+from ...ir.graph import Node, Value
 from ...ir.ops import Fused
 from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, offered, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, as_it_is, offered, single
 from ..nests.indexed import Named, named, numbers_at, picked
 from ..nests.nest import (
     ERROR_BYTES,
@@ -71,8 +71,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
         yield Offer(kernel.estimate, Tiling(kernel.together, kernel.lanes))
 
 
-def pack(node: Node[Fused], choice: Choice[Tiling], operand: int) -> Constant | None:
-    return None
+pack = as_it_is
 
 
 def emit(node: Node[Fused], choice: Choice[Tiling], target: Target) -> Code:

@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ...ir import dims, dtypes
-from ...ir.graph import Constant, Node
+from ...ir.graph import Node
 from ...ir.ops import Sort
 from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelText, Offer, single
+from ..kernel import Choice, Code, KernelText, Offer, as_it_is, single
 from ..nests.nest import ERROR_BYTES, displaced
 from ..text.emitter import Function, Reg, mangled, vector_constant, vector_type
 from ..text.memory import Count
@@ -42,8 +42,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[None]]:
         yield Offer(_cost(node, target), None)
 
 
-def pack(node: Node[Sort], choice: Choice[None], operand: int) -> Constant | None:
-    return None
+pack = as_it_is
 
 
 def _cost(node: Node[Sort], target: Target) -> Estimate:
