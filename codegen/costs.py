@@ -189,6 +189,9 @@ class Estimate:
             self.fixed + other.fixed,
         )
 
+    def __sub__(self, other: Estimate) -> Estimate:
+        return self + other * -1
+
     def __mul__(self, times: float) -> Estimate:
         return Estimate(self.compute * times, self.memory * times, self.overhead * times, self.fixed * times)
 

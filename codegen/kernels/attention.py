@@ -288,7 +288,7 @@ class _Attention:
             self.emit_part(f, places_of(f, self.shape, index), first, last)
         parts_ = shape.repeats * lines.count
         rows, begun = shape.repeats * shape.queries, _begun_rows(shape, self.target)
-        work = costs.work(self.cost + begun * -1, rows * shape.keys) + costs.work(begun, rows)
+        work = costs.work(self.cost - begun, rows * shape.keys) + costs.work(begun, rows)
         return single(k.step(parts_, work, self.scratch_bytes, unit=1))
 
     @property

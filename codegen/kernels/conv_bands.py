@@ -114,7 +114,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Bands]]:
     if len(offers) < len(members):
         return
     own = costs.total(
-        o.cost + costs.traffic(target, m.node) * -1 for o, m in zip(offers.values(), members.values())
+        o.cost - costs.traffic(target, m.node) for o, m in zip(offers.values(), members.values())
     )
     alone = sum(
         min(o.time for kernel in (m.kernel, *m.rivals) for o in kernel.candidates(m.node, target))

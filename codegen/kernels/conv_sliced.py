@@ -54,8 +54,8 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
             continue
         slices = -(-x.channels // (slice_of(node, target, tiling) * target.block))
         here, sliced = (conv.estimate(node, target, tiling, slices=count) for count in (None, slices))
-        once = offer.cost + conv.again(node, target, offers[0].tiling) * -1
-        yield replace(offer, cost=once + sliced + here * -1 + _summed(node, target, x, slices))
+        once = offer.cost - conv.again(node, target, offers[0].tiling)
+        yield replace(offer, cost=once + sliced - here + _summed(node, target, x, slices))
 
 
 def _summed(node: Node[Conv], target: Target, x: Image, slices: int) -> Estimate:

@@ -444,7 +444,7 @@ class Gemm:
                 self.emit_done(k, f"{ENTRY}.{name}", self.tile(1, vectors), columns)
         with k.entry() as f:
             self.for_parts(f)
-        work = costs.work(self.cost + self.packing() * -1, self.multiply_adds())
+        work = costs.work(self.cost - self.packing(), self.multiply_adds())
         if self.tiling.copied:
             scratch += dims.number(self.product.depth) * self.copied_width * self.sizes[A]
         if self.packs:

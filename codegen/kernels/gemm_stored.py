@@ -332,7 +332,7 @@ class Stored(Gemm):
         with k.entry() as f:
             self.for_parts(f)
         before = _rounding(self.target, self.plain, self.block) if self.block else Estimate()
-        work = costs.work(self.cost + before * -1, self.multiply_adds())
+        work = costs.work(self.cost - before, self.multiply_adds())
         return k.step(self.parts, work, scratch, unit=1)
 
     def emit_part(self, f: KernelFunction, places: dict[int, str], part: tuple[str, str], group: str) -> None:

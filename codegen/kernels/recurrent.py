@@ -206,7 +206,7 @@ def _first_reading(node: Node[Recurrent], target: Target, tiling: Tiling) -> Est
     op, form = node.op, tiling.form
     whole = op.columns * op.hidden * dtypes.itemsize(node.inputs[0].dtype)
     weights = whole if form is None else form.panel_bytes(op.columns)
-    return (costs.stored(target, weights) + _reading(target, weights) * -1) * len(op.directions)
+    return (costs.stored(target, weights) - _reading(target, weights)) * len(op.directions)
 
 
 def _reading(target: Target, weights: int) -> Estimate:
