@@ -31,7 +31,7 @@ from ..kernel import ALL, Choice, Code, KernelFunction, KernelText, Offer, Step,
 from ..text.emitter import ENTRY, Function, Text
 from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
-from ..tiles.contraction import A, Axis, B, C, Product, contraction_of, itemsizes, product_of
+from ..tiles.contraction import A, Axis, B, C, Product, contraction_of, itemsizes, product_of, tiled_product
 from ..tiles.epilogue import Epilogue, Operand, Place
 from ..tiles.gemm_tiling import Tiling, copied, dot_of, estimate, expected, in_parts, packing, tilings
 from ..tiles.lines import Lines, shared_lines
@@ -45,21 +45,17 @@ from ..tiles.stored_panel import stored_form
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     """The fastest tilings by estimate, where the product has a normal form that tiles can do."""
     contraction = contraction_of(node)
-    if contraction is None:
+    product = None if contraction is None else tiled_product(contraction)
+    if contraction is None or product is None:
         return
-    node, product = contraction, product_of(contraction)
-    if product is None or not mk.supported(product.lhs, product.rhs, product.accumulate):
-        return
-    if not epilogues.supported(node.op.epilogue) or node.op.rounded:
-        return
-    if stored_form(node, product, target) is not None:
+    if stored_form(contraction, product, target) is not None:
         return  # gemm_stored's, so that the library is no larger than the model
     packed = (product.operands[1],) if product.constant else ()
     product = expected(product)
     found = sorted(tilings(product, target), key=lambda tiling: -tiling.rows)
     found = [in_parts(product, tiling, target) for tiling in found]
     found += [with_copies for tiling in found for with_copies in copied(product, tiling)]
-    timed = partial(estimate, node, product, target=target)
+    timed = partial(estimate, contraction, product, target=target)
     for cost, tiling in lasting(product.m.size, nearest((timed(tiling), tiling) for tiling in found), timed):
         yield Offer(cost, tiling, packed=packed)
 

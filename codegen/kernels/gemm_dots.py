@@ -26,10 +26,9 @@ from ..text.emitter import Function
 from ..text.memory import load_first
 from ..text.shuffles import row_sums
 from ..text.vectors import Vectors
-from ..tiles import epilogue as epilogues
 from ..tiles import gemm_tiling
 from ..tiles import microkernel as mk
-from ..tiles.contraction import A, B, Product, contraction_of, itemsizes, product_of
+from ..tiles.contraction import A, B, Product, contraction_of, itemsizes, product_of, tiled_product
 from ..tiles.gemm_tiling import Tiling
 from ..tiles.panel import load_widened, widened
 from .gemm import Gemm
@@ -43,12 +42,8 @@ MOST_ROWS = 4  # of a tile
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     """The fastest tile by estimate, where both operands are floats that lie along k."""
     contraction = contraction_of(node)
-    product = None if contraction is None else product_of(contraction)
+    product = None if contraction is None else tiled_product(contraction)
     if contraction is None or product is None or not fits(product, target):
-        return
-    if not mk.supported(product.lhs, product.rhs, product.accumulate):
-        return
-    if not epilogues.supported(contraction.op.epilogue) or contraction.op.rounded:
         return
     product = gemm_tiling.expected(product)
     timed = partial(estimate, contraction, product, target=target)

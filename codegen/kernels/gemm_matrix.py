@@ -29,7 +29,7 @@ from ..text.emitter import ENTRY, Text
 from ..text.memory import load_first
 from ..tiles import epilogue as epilogues
 from ..tiles import gemm_tiling, matrix
-from ..tiles.contraction import A, B, Product, product_of
+from ..tiles.contraction import A, B, Product, product_of, tiled_product
 from ..tiles.epilogue import Place
 from ..tiles.matrix import MatrixTile
 from ..tiles.panel import Ahead
@@ -50,9 +50,9 @@ class Tiling(gemm_tiling.Tiling):
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     """One tiling, where the processor has such registers and neighbours along k lie together in A."""
-    product = product_of(node) if target.matrices else None
+    product = tiled_product(node) if target.matrices else None
     unit = unit_of(product, target) if product is not None else None
-    if product is None or unit is None or node.op.rounded or not epilogues.supported(node.op.epilogue):
+    if product is None or unit is None:
         return
     vectors = min(matrix.WIDE, -(-dims.typical(product.n.size) // unit.columns)) or 1
     m = product.m.size

@@ -17,10 +17,9 @@ from ...target import Target
 from ..costs import Estimate
 from ..kernel import Choice, Code, Offer, lasting, nearest, offered
 from ..text.emitter import Function
-from ..tiles import epilogue as epilogues
 from ..tiles import gemm_tiling
 from ..tiles import microkernel as mk
-from ..tiles.contraction import A, Product, product_of
+from ..tiles.contraction import A, Product, product_of, tiled_product
 from ..tiles.packing import pack_columns, padded
 from ..tiles.pair_sums import FURTHER, GROUP, MOST_FURTHER, Excess, Further, further_steps, with_further
 from . import gemm
@@ -36,10 +35,8 @@ class Tiling(gemm_tiling.Tiling):
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     """The fastest tilings by estimate, of unsigned bytes times signed constants that are rarely large."""
-    product = product_of(node) if target.pairs is not None else None
-    if product is None or not _multiplies(product, target) or node.op.rounded:
-        return
-    if not epilogues.supported(node.op.epilogue):
+    product = tiled_product(node) if target.pairs is not None else None
+    if product is None or not _multiplies(product, target):
         return
     able = target.with_pairs
     share, room = further_steps(_weights(node, product), target.block)

@@ -21,10 +21,9 @@ from .. import costs
 from ..costs import Estimate
 from ..kernel import Argument, Choice, Code, KernelFunction, Offer, nearest, offered
 from ..text.emitter import Function
-from ..tiles import epilogue as epilogues
 from ..tiles import gemm_tiling
 from ..tiles import microkernel as mk
-from ..tiles.contraction import A, Product, product_of
+from ..tiles.contraction import A, Product, product_of, tiled_product
 from ..tiles.stored_panel import stored_form
 from . import gemm
 from .gemm import Gemm
@@ -46,12 +45,8 @@ class Tiling(gemm_tiling.Tiling):
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     """The fastest by estimate, for one product of floats with a constant."""
-    product = product_of(node)
+    product = tiled_product(node)
     if product is None or not _fits(product) or stored_form(node, product, target) is not None:
-        return
-    if not mk.supported(product.lhs, product.rhs, product.accumulate):
-        return
-    if not epilogues.supported(node.op.epilogue) or node.op.rounded:
         return
     options = (
         (estimate(node, product, t, target), t) for t in tilings(gemm_tiling.expected(product), target)

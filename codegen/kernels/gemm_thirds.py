@@ -34,7 +34,7 @@ from ..text.vectors import Vectors
 from ..tiles import epilogue as epilogues
 from ..tiles import gemm_tiling, matrix, stored_panel, thirds
 from ..tiles import microkernel as mk
-from ..tiles.contraction import A, B, Product, product_of
+from ..tiles.contraction import A, B, Product, product_of, tiled_product
 from ..tiles.epilogue import Epilogue, Place
 from ..tiles.matrix import MatrixTile, Writer
 from ..tiles.panel import Ahead, Panel
@@ -115,9 +115,9 @@ class Tiling(gemm_matrix.Tiling):
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     """One tiling, where the processor has such registers, for products with a constant."""
-    product = product_of(node) if target.matrices else None
+    product = tiled_product(node) if target.matrices else None
     unit = unit_of(product, target) if product is not None else None
-    if product is None or unit is None or node.op.rounded or not epilogues.supported(node.op.epilogue):
+    if product is None or unit is None:
         return
     with dims.of_many(MORE):  # where a run usually has few rows, vectors multiply these
         tiling = _tiling(product, stored_form(node, product, target), node.op.halves, unit, target)

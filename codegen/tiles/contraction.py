@@ -18,6 +18,8 @@ from ...ir.graph import Node, Value
 from ...ir.ops import Contract, Conv
 from ...ir.stored import half_weights
 from ...records import dataclass
+from . import epilogue as epilogues
+from . import microkernel as mk
 from .strides import broadcast_stride, continues, row_major
 
 REALS = {"float32", "float64"}  # types of which a convolution is computed as a product
@@ -101,6 +103,15 @@ def product_of(node: Node) -> Product | None:
         return None
     product = _product(node, sizes, columns is node.op.lhs)
     return product if _runs_along(product.n) else None
+
+
+def tiled_product(node: Node) -> Product | None:
+    """The normal form of a Contract that register tiles compute: they add up its elements as they are, and
+    can do what its epilogue does."""
+    product = product_of(node)
+    if product is None or node.op.rounded or not epilogues.supported(node.op.epilogue):
+        return None
+    return product if mk.supported(product.lhs, product.rhs, product.accumulate) else None
 
 
 def _is_plain(node: Node[Contract]) -> bool:
