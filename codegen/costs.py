@@ -51,7 +51,7 @@ QUOTIENT = 2  # instructions of a quotient by a number, a product and a multiply
 HIDDEN = 0.8  # how much of the shorter of compute and memory the longer hides
 
 # Loads.
-WINOGRAD_BYTES = 1.1  # the same of bytes, which become half as long
+WINOGRAD_BYTES = 1.1  # for each instruction of a transform of bytes, whose vectors become half as long
 ROW_TAP = 1.1  # of a vector of a pooled row: loaded and added
 
 # Instructions, on whole vectors.
@@ -107,11 +107,12 @@ CODE_BYTES = 8  # that a line of a kernel's text becomes
 # Cycles.
 STEP = 94.5  # to begin and end a step on one thread
 PART = 16.8  # to find out where a part of a nest lies
+SIZED_PART = 31.5  # the same where sizes are divided by that the run tells
 PACKED_WORD = 1.5  # of a panel, a group of neighbours put together
 COPIED_STEP = 2.5  # of a tile's rows, brought together by a loop
 COPIED_ROW = 42.0  # of an image, to scratch with its padding
-SIZED_PART = 31.5  # the same where sizes are divided by that the run tells
 TILE = 25.2  # of a tile's function: the call, the misprediction where its loop ends
+CONV_TILE = 21.0  # the same in a convolution, whose tiles follow each other in a loop
 DEPTHWISE_TILE = 8.4  # of some pixels of a depthwise convolution: the latency of a window's sum
 ROW_SUM = 1.5  # of a tile whose lanes run along k: two vectors added up across lanes, a round
 WINOGRAD = 0.84  # an instruction of a transform: operands lie in t * t matrices apart
@@ -122,7 +123,6 @@ POOL_ROW = 8.4  # of a row that is pooled along one axis: the call, the mispredi
 MAXIMUM = 1.2  # of a sum's step: two comparisons and a choice
 SPLIT_LOADS = 24.0  # of a line that is read across vectors which were just written: these must arrive
 POOL_PLANE = 10.5  # of a plane that is pooled as a whole: its sums combined
-CONV_TILE = 21.0  # the same in a convolution, whose tiles follow each other in a loop
 LOOKUP = 1.3  # an index looked up, checked and followed
 LOOKED_UP = 0.6  # the same of a lane of a vector, or of a few places that all rows share
 POOLED = 0.6  # the same, of a window
@@ -153,7 +153,6 @@ FETCHED = 0.6  # of the time that a result's lines take longer from far, for whi
 READ = 0.85  # that it reads from caches: rates are those of copies, which read as much as they write
 WRITTEN = 2 - READ  # that it writes, whose line is read before
 PACKING = 2.5  # by a step that packs a matrix: read along columns, written, read again
-TRANSPOSED = 2.0  # times the time of a copy
 
 # Parts.
 PART_NS = 1000.0  # a part should take that long, half of the shortest piece that a thread gets of a step

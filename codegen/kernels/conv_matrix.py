@@ -68,7 +68,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[MatrixTiling]]:
         if halo is None or operands is None or (read == unit.depth and x.dtype != unit.lhs):
             continue
         padded = replace(halo_layout(halo, read, rank), fill=node.op.zero if any(halo) else 0)
-        tiling = tiling_of(node, target, unit, block)
+        tiling = tiling_of(node, unit, block)
         yield Offer(
             estimate(node, target, tiling, unit, block, read),
             tiling,
@@ -98,7 +98,7 @@ def is_taken(node: Node) -> bool:
     return w.constant is not None and w.data.nbytes > 0
 
 
-def tiling_of(node: Node[Conv], target: Target, unit: Matrix, block: int) -> MatrixTiling:
+def tiling_of(node: Node[Conv], unit: Matrix, block: int) -> MatrixTiling:
     """As many lines as wait together, in tiles of equal heights; the result is stored in such blocks."""
     out = image_of(replace(node.outputs[0].tensor, layout=without_halo(block, node.inputs[0].rank - 2)))
     win, vectors = dense_window(node), min(matrix.WIDE * unit.columns // block, out.blocks)

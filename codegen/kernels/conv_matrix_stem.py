@@ -45,7 +45,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[MatrixTiling]]:
     halo, operands = window(node).halo, operand_layouts(node, target.block)
     if halo is None or operands is None or gathered_pixels.is_sparse(window(node)):
         return
-    tiling = tiling_of(node, target, unit, target.block)
+    tiling = tiling_of(node, unit, target.block)
     yield Offer(
         estimate(node, target, tiling, unit),
         tiling,

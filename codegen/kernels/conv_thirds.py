@@ -78,7 +78,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     operands = operand_layouts(node, target.block)
     if halo is None or operands is None:
         return
-    plain = tiling_of(node, target, unit, target.block)
+    plain = tiling_of(node, unit, target.block)
     tiling = Tiling(plain.vectors, plain.lines, plain.rows, stored=stored, halves=node.op.halves)
     yield Offer(
         estimate(node, target, tiling, unit),

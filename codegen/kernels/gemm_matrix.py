@@ -379,7 +379,7 @@ class Matrices(Gemm):
         f: KernelFunction,
         ranges: list[tuple[str, str, str, str]],
         body: Callable[[str, str, str], None],
-        told: bool = True,
+        told: bool,
     ) -> None:
         """body(height, row, number) for the tiles of a part, whose registers are told their rows where these
         differ; not `told`: tiles may have more rows than their height."""

@@ -57,7 +57,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     if product is None or not epilogues.supported(node.op.epilogue):
         return
     form = stored_form(node, product, target)
-    if form is None or (node.op.rounded and not _rounds(node, product)):
+    if form is None or (node.op.rounded and not _rounds(product)):
         return
     timed = partial(estimate, node, product, target=target)
     found = sorted(tilings(node, product, form, target), key=lambda tiling: -tiling.rows)
@@ -65,7 +65,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     yield Offer(cost, tiling, packed=(product.operands[1],))
 
 
-def _rounds(node: Node[Contract], product: Product) -> bool:
+def _rounds(product: Product) -> bool:
     """Whether the rows of A lie one after the other, each contiguous."""
     steps = product.k[0].strides[A], product.m.strides[A]
     apart = product.m.size == 1 or dims.equal(steps[1], product.depth) is True
@@ -104,7 +104,7 @@ def reads_digits(node: Node[Contract], product: Product, form: Form, vectors: in
     if dot is None or dot.words or not panels.holds_digits(target, vectors):
         return False  # four products would take more than decoding codes
     is_open = m == 1 or not isinstance(m, int)
-    return is_open and not node.op.rounded and form.block <= MOST_OF_STEP and _rounds(node, product)
+    return is_open and not node.op.rounded and form.block <= MOST_OF_STEP and _rounds(product)
 
 
 def _dot(form: Form, rounded: int, target: Target) -> Dot | None:

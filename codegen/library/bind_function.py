@@ -54,7 +54,7 @@ class BindFunction(FunctionBody):
                 self.leave()
 
     def _axis(self, index: int, axis: int) -> str:
-        return self.f.load("i64", self.f.offset(self.input_field(index, "dims", "ptr"), 8 * axis), 8)
+        return self.f.load("i64", self.f.offset(self.input_field(index, "dims"), 8 * axis), 8)
 
     def _sizes(self) -> None:
         f, entry = self.f, known_at_entry(self.graph)

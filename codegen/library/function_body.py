@@ -67,11 +67,11 @@ class FunctionBody:
         """The address of an 8-byte entry of one of the context's arrays."""
         return self._at(self.context(array), 8 * index)
 
-    def input_field(self, index: int, name: str, type_: str) -> str:
+    def input_field(self, index: int, name: str) -> str:
         """Read where it is used: thousands of inputs, each in a register from the entry on, take LLVM a time
         square in their number."""
         address = self.f.offset("%inputs", index * abi.VALUE_BYTES + abi.VALUE[name])
-        return self.f.load(type_, address, 8)
+        return self.f.load("ptr", address, 8)
 
     # Dimensions ----------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ class RunMemory(FunctionBody):
         f = self.f
         match location.kind:
             case "input" if isinstance(self.graph.inputs[location.index].type, TensorType):
-                base = self.input_field(location.index, "data", "ptr")
+                base = self.input_field(location.index, "data")
             case "input":
                 base = self._at("%inputs", location.index * abi.VALUE_BYTES)
             case "object":

@@ -24,28 +24,20 @@ Range = tuple[int, int, Piece]  # where a piece begins and ends
 Memory = dict[Space, list[Range]]
 
 MUTABLE = ("arena", "output", "heap")  # kinds of locations that nodes write
+SIZE = 3  # that every dimension variable has
 NESTED_TWICE = 4  # loops around each other of which each runs twice
 
 
-def check_plan(
-    graph: Graph, codes: Mapping[Node, Code], plan: MemoryPlan, sizes: Mapping[str, int] | None = None
-) -> None:
+def check_plan(graph: Graph, codes: Mapping[Node, Code], plan: MemoryPlan) -> None:
     """Raises InvalidGraph where a node would not read what it should, be the caller's memory for a state and
-    for its next value one or two; `sizes` of the dimension variables, 3 where they are not given."""
+    for its next value one or two."""
     for shared in (False, True) if graph.states else (False,):
-        _Run(graph, codes, plan, sizes or {}, shared).check()
+        _Run(graph, codes, plan, shared).check()
 
 
 class _Run:
-    def __init__(
-        self,
-        graph: Graph,
-        codes: Mapping[Node, Code],
-        plan: MemoryPlan,
-        sizes: Mapping[str, int],
-        shared: bool,
-    ):
-        self.graph, self.codes, self.plan, self.sizes = graph, codes, plan, sizes
+    def __init__(self, graph: Graph, codes: Mapping[Node, Code], plan: MemoryPlan, shared: bool):
+        self.graph, self.codes, self.plan = graph, codes, plan
         self.position = {node: k for k, node in enumerate(walk(graph))}
         self.memory: Memory = {}
         self.homes: dict[Space, Space] = {}  # of outputs that have the memory of a state
@@ -74,7 +66,7 @@ class _Run:
 
     def number(self, size: Dimension) -> int:
         names = {s.name for s in dims.symbols(size)}
-        return max(0, dims.evaluate(size, {name: self.sizes.get(name, 3) for name in names}))
+        return max(0, dims.evaluate(size, dict.fromkeys(names, SIZE)))
 
     def pieces(self, value: Value) -> list[Piece]:
         """What lies in the memory of a value, first byte first."""

@@ -24,7 +24,7 @@ LEAST_PIECE = 4096  # bytes
 def passed(graph: Graph, codes: Mapping[Node, Code], plan: MemoryPlan) -> dict[Node, dict[Value, Passed]]:
     """Of every node that a kernel runs, for its operands and results that are no constants: what went through
     the caches since their memory was last used, and how long ago that was, on average over a value."""
-    memory, found = _Memory(graph, plan), {}
+    memory, found = _Memory(plan), {}
     for again in (False, True):  # the second run finds what the first has left
         for node in walk(graph):
             if node.choice is not None:
@@ -36,7 +36,7 @@ class _Memory:
     """`last`: the step in which each piece was last used; `brought`: bytes of constants and scratch
     before each step; `begun`: when it began; `stored`: constants, and parts of them."""
 
-    def __init__(self, graph: Graph, plan: MemoryPlan):
+    def __init__(self, plan: MemoryPlan):
         buffers = [replace(buffer, nbytes=dims.typical(buffer.nbytes)) for buffer in plan.buffers]
         end = plan.arena_bytes if plan.static else place(buffers)
         offsets = [buffer.offset or 0 for buffer in buffers]

@@ -55,7 +55,7 @@ def cut_axes(node: Node[Slice]) -> list[int]:
     return [a for a in range(source.rank) if op.starts[a] != 0 or op.sizes[a] != source.shape[a]]
 
 
-def part_layout(whole: TensorType, cut: Collection[int] = (1,)) -> Layout | None:
+def part_layout(whole: TensorType, cut: Collection[int]) -> Layout | None:
     """The layout of what is a part of a value, along these axes: where channels of a batch of images are cut,
     it tells how many blocks of them an image has."""
     layout = whole.layout

@@ -88,8 +88,8 @@ def input_view(node: Node, index: int) -> View:
     return dense("input", index, node.inputs[index].tensor)
 
 
-def output_view(node: Node, index: int = 0) -> View:
-    return dense("output", index, node.outputs[index].tensor)
+def output_view(node: Node) -> View:
+    return dense("output", 0, node.outputs[0].tensor)
 
 
 def broadcasting(kind: str, index: int, type_: TensorType, shape: Sequence[Dimension]) -> View:

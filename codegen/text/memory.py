@@ -82,7 +82,7 @@ def from_bits(f: Function, dtype: str, lanes: int, bits: str) -> Reg:
 
 
 def load_first(
-    f: Function, dtype: str, lanes: int, pointer: str, count: Count = None, align: int | None = None
+    f: Function, dtype: str, lanes: int, pointer: str, count: Count, align: int | None = None
 ) -> Reg:
     """A vector of the first `count` lanes in memory; the others are 0, their memory untouched."""
     memory, align = vector_type(memory_type(dtype), lanes), align or dtypes.itemsize(dtype)
@@ -93,13 +93,7 @@ def load_first(
 
 
 def store_first(
-    f: Function,
-    dtype: str,
-    lanes: int,
-    value: str,
-    pointer: str,
-    count: Count = None,
-    align: int | None = None,
+    f: Function, dtype: str, lanes: int, value: str, pointer: str, count: Count, align: int | None = None
 ) -> None:
     """Stores the first `count` lanes; memory behind them is not touched."""
     memory, align = vector_type(memory_type(dtype), lanes), align or dtypes.itemsize(dtype)

@@ -88,11 +88,6 @@ class Checks:
         f.label(right)
 
 
-def can_fail(*roots: Expr) -> bool:
-    """Whether the expressions contain a check, so that `lower` needs Checks."""
-    return any(node.op == "check" for node in topological(*roots))
-
-
 def lower(
     f: Function,
     roots: Sequence[Expr],

@@ -608,28 +608,21 @@ def store_tile(
                 store_first(f, tile.accumulate, tile.lanes, value, address(r, j), count)
 
 
-def load_tile(
-    f: Function, tile: Tile, address: Address, columns: Count = None, dtype: str | None = None
-) -> list[str]:
-    """The tile as it is in memory, widened, to be added to; columns beyond `columns` are zero."""
-    dtype, values = dtype or tile.accumulate, []
+def load_tile(f: Function, tile: Tile, address: Address, columns: Count = None) -> list[str]:
+    """The tile as it is in memory, to be added to; columns beyond `columns` are zero."""
+    values = []
     for r in range(tile.rows):
         for j in range(tile.vectors):
             count = lanes_left(f, tile, columns, j)
             if count == 0:
                 values.append("zeroinitializer")
             else:
-                loaded = load_first(f, dtype, tile.lanes, address(r, j), count)
-                values.append(widened(f, loaded, dtype, tile.accumulate, tile.lanes))
+                values.append(load_first(f, tile.accumulate, tile.lanes, address(r, j), count))
     return values
 
 
-def load_row(
-    f: Function, tile: Tile, pointer: str, columns: Count = None, dtype: str | None = None
-) -> list[str]:
+def load_row(f: Function, tile: Tile, pointer: str, columns: Count = None) -> list[str]:
     """Accumulators that all begin with one row in memory: a bias."""
-    size = dtypes.itemsize(dtype or tile.accumulate)
+    size = dtypes.itemsize(tile.accumulate)
     row = replace(tile, rows=1)
-    return (
-        load_tile(f, row, lambda _, j: f.offset(pointer, j * tile.lanes * size), columns, dtype) * tile.rows
-    )
+    return load_tile(f, row, lambda _, j: f.offset(pointer, j * tile.lanes * size), columns) * tile.rows
