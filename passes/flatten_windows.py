@@ -22,14 +22,14 @@ import numpy as np
 from ..ir import dims, dtypes
 from ..ir.dims import Dimension
 from ..ir.graph import Graph, Node, Rewriter, Value, constant_value
+from ..ir.kernel_limits import TRANSFORMED_CHANNELS, UNROLLED_PRODUCTS
 from ..ir.ops import Broadcast, Concat, Conv, Op, Pad, Pool, Reshape, Slice, Transpose, Unfold
 from ..ir.regions import everywhere
 from ..target import Target
 
 AXES = 3
-FEW_CHANNELS, MANY_CHANNELS = 4, 16
+FEW_CHANNELS = 4
 LEVEL = 1.1  # elements that are left between two pools by one order or the other
-MOST_PRODUCTS = 128  # of one result and a plane, which a kernel writes down
 
 
 def flatten_windows(graph: Graph, target: Target) -> Graph:
@@ -88,7 +88,7 @@ def _share_blocks(node: Node[Conv], target: Target) -> bool:
         return False
     inside, made = _group(op, w)
     taps = dims.product(dims.numbers(w.shape[3:]))
-    few = 2 * max(inside, made) <= target.block and inside * taps <= MOST_PRODUCTS
+    few = 2 * max(inside, made) <= target.block and inside * taps <= UNROLLED_PRODUCTS
     return few and _fits_a_block(op, w, target)
 
 
@@ -113,7 +113,7 @@ def _is_stem(node: Node[Conv], target: Target) -> bool:
     if _idle_pair(op, w.shape) is not None:
         return False
     outputs, channels, planes = dims.numbers(w.shape[:3])
-    few = channels * planes < MANY_CHANNELS or max(op.strides[1:]) > 1
+    few = channels * planes < TRANSFORMED_CHANNELS or max(op.strides[1:]) > 1
     return few and channels <= FEW_CHANNELS and outputs >= target.block
 
 

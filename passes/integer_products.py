@@ -24,6 +24,7 @@ from ..ir.bodies import composed
 from ..ir.expr import Expr
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, constant_value
 from ..ir.interpret import run_op
+from ..ir.kernel_limits import TRANSFORMED_CHANNELS
 from ..ir.ops import MOVING, Concat, Contract, Conv, Gather, Map, Pad, Pool, Reduce, Reshape, Slice, Transpose
 from ..ir.quantised import (
     BYTES,
@@ -44,7 +45,6 @@ from ..target import Target
 from .flatten_windows import flattened
 
 GREATEST = (1 << 31) - 1  # of int32
-FEW_CHANNELS = 16  # of which transforms of a window take longer than they save
 MANY = 32  # times the elements of the first operand, with which the second rather keeps its sign
 _OTHER = {"uint8": "int8", "int8": "uint8"}  # of the other sign
 _SQUARE = expr.input_(0, "float32") * expr.input_(0, "float32")
@@ -455,7 +455,9 @@ def _transforms(op: Conv | Contract, w: Constant) -> bool:
     (`codegen/kernels/winograd.py`): of windows of several rows and columns, channel by channel of many."""
     if not isinstance(op, Conv) or op.groups > 1 or {*op.strides} != {1}:
         return False
-    return min(w.shape[:2]) >= FEW_CHANNELS and all(n > 2 for n in w.shape[2:]) and len(op.strides) == 2
+    return (
+        min(w.shape[:2]) >= TRANSFORMED_CHANNELS and all(n > 2 for n in w.shape[2:]) and len(op.strides) == 2
+    )
 
 
 def _span(dtype: str) -> int:

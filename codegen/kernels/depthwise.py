@@ -20,6 +20,7 @@ import numpy as np
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node
+from ...ir.kernel_limits import UNROLLED_PRODUCTS
 from ...ir.ops import Conv
 from ...records import dataclass
 from ...target import Target
@@ -54,10 +55,7 @@ from ..tiles.panels import Panels
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from .conv import is_plain, window
 
-MOST_TAPS, MOST_PRODUCTS = (
-    1024,
-    128,
-)  # of one output element, which are unrolled; of groups of several channels
+MOST_TAPS = 1024  # of one output element, which are unrolled
 FREE = 4  # registers for the epilogue, where weights stay in the others
 COLUMNS, FEWER = 8, 4  # of a tile, and of one that goes column by column through more taps than SHORT
 SHORT = 25
@@ -120,7 +118,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
 
 def unrolls(win: Window, lanes: Lanes) -> bool:
     """Whether all products of one output element are written down."""
-    return win.taps <= MOST_TAPS if lanes.plain else win.taps * lanes.inside <= MOST_PRODUCTS
+    return win.taps <= MOST_TAPS if lanes.plain else win.taps * lanes.inside <= UNROLLED_PRODUCTS
 
 
 def _is_narrow(node: Node) -> bool:

@@ -31,6 +31,7 @@ import numpy as np
 from ...ir import dims, dtypes
 from ...ir.arithmetic import multiply_adds_of
 from ...ir.graph import Constant, Node, Value
+from ...ir.kernel_limits import TRANSFORMED_CHANNELS
 from ...ir.ops import Conv
 from ...ir.quantised import BYTES
 from ...ir.stored import half_weights
@@ -80,7 +81,6 @@ LONGEST = 5  # window along one axis that is not also cut into several
 SEVERAL = 3  # images in a group that make up for not knowing how many there are
 FEW_GROUPS = 16  # that threads share, at least
 SIDES = (28, 20, 14, 10, 7, 4)  # of results that may be few pixels
-FEW_CHANNELS = 16  # with fewer the transforms cost more than the products save
 
 
 # What is offered ---------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     if win.strides != (1, 1) and not _has_phases(node):
         return
     grouped, (channels, outputs) = node.op.groups > 1, dims.numbers((x.shape[1], out.shape[1]))
-    if halo is None or min(channels, outputs) // node.op.groups < FEW_CHANNELS:
+    if halo is None or min(channels, outputs) // node.op.groups < TRANSFORMED_CHANNELS:
         return
     operands = operand_layouts(node, block)
     if operands is None:

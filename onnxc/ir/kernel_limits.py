@@ -1,0 +1,6 @@
+"""Limits of kernels that passes know: a pass makes of a node what a kernel takes, or leaves it alone."""
+
+from __future__ import annotations
+
+TRANSFORMED_CHANNELS = 16  # of a group: with fewer Winograd's transforms cost more than the products save
+UNROLLED_PRODUCTS = 128  # of one result of a depthwise convolution whose groups have several channels
