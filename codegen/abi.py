@@ -99,3 +99,6 @@ ERRORS = {
 
 #: What a kernel adds to the status where what it has for the sentence is a double.
 OF_DOUBLE = 0x100
+
+#: Bytes: what the arena, scratch, weights and every value in them begin with a multiple of.
+ALIGNMENT = 64

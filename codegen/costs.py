@@ -18,7 +18,7 @@ from ..ir.expr import Expr
 from ..ir.graph import Constant, Graph, Node, TensorType, Value, regions
 from ..ir.ops import Conv, Gather, Map
 from ..records import dataclass
-from ..target import Ability, Dot, Matrix, Target
+from ..target import LINE, Ability, Dot, Matrix, Target
 
 # Constants ---------------------------------------------------------------------------------------
 
@@ -145,7 +145,6 @@ COMPARED_TREES = 1.7  # the same of a vector of trees and one row, each with a c
 BIT_FOUND = 6.3  # the lowest bit of each of a vector's words
 LEAF_ADDED = 10.5  # what a vector's leaves add to a column of its sums, looked up
 
-LINE = 64  # bytes of a line of the cache
 BUFFERED = 4096  # bytes of a result that nobody waits for, wherever they go
 FETCHED = 0.6  # of the time that a result's lines take longer from far, for which stores alone wait
 

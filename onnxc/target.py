@@ -20,6 +20,8 @@ from .facts import Facts, known_facts
 from .ir import dtypes
 from .records import dataclass
 
+LINE = 64  # bytes of a line of the cache
+
 
 class Ability(StrEnum):
     """Optional instructions that kernels may use where a target has them."""

@@ -21,7 +21,7 @@ from ...ir.graph import Constant, Node, Value
 from ...ir.ops import Fused, Pool
 from ...ir.pools import pooling_of
 from ...records import dataclass
-from ...target import Target
+from ...target import LINE, Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, Kernel, KernelFunction, KernelText, Offer, offered, single
@@ -38,7 +38,6 @@ from .pool import PoolPlan
 
 HEIGHTS = range(1, 33)  # of a band
 MOST_PIXELS = 32  # of a tile
-LINE = 64  # bytes: what memory of a member's own begins with a multiple of
 LEAST_BANDS = 12  # of an image, so that threads have about equal shares
 
 

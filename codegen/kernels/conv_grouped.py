@@ -18,7 +18,7 @@ from ...ir import dims, dtypes
 from ...ir.graph import Constant, Node
 from ...ir.ops import Conv
 from ...records import dataclass
-from ...target import Target
+from ...target import LINE, Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, Offer, nearest
@@ -29,7 +29,7 @@ from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_opera
 from ..tiles.conv_plan import ConvPlan, emit_plan, extended, tile_estimate
 from ..tiles.grouped import GroupedPanel, Grouping, convolution, grouping
 from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, multiply_add_beside, waits
-from ..tiles.panel import LINE, Panel, prefetch_line
+from ..tiles.panel import Panel, prefetch_line
 from ..tiles.panels import Panels, PanelTiling, bytes_of, in_groups
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from ..tiles.window_sums import merged, nest, taps

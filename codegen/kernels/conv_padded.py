@@ -26,12 +26,9 @@ from ..tiles.conv_plan import ConvPlan, emit_plan, extended, in_slices, tile_est
 from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add
 from ..tiles.panel import Panel
 from ..tiles.panels import Panels, PanelTiling, panel_tilings, panels_of
-from ..tiles.taps import Taps, reaching_share, window_taps
+from ..tiles.taps import PADDED_SHARE, Taps, reaching_share, window_taps
 from . import conv
 from .conv import dense_images, is_plain, plan_of, window
-
-SHARE = 0.8  # of all pixels' taps that reach the image, at most
-
 
 # What is offered ---------------------------------------------------------------------------------
 
@@ -42,7 +39,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     if axes is None or not is_plain(node):
         return
     operands = operand_layouts(node, target.block)
-    if operands is None or used_share(node) > SHARE:
+    if operands is None or used_share(node) > PADDED_SHARE:
         return
     for tiling, times in _tilings(node, target):
         rows, columns = tile_shape(node, axes, target, tiling)

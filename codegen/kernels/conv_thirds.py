@@ -19,7 +19,7 @@ from ...ir.graph import Constant, Node
 from ...ir.ops import Conv
 from ...ir.stored import half_weights
 from ...records import dataclass
-from ...target import Ability, Matrix, Target
+from ...target import LINE, Ability, Matrix, Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, offered
@@ -30,7 +30,7 @@ from ..tiles.blocked import Image, displaced, halo_layout, image_of, without_hal
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from ..tiles.matrix_blocks import Block
 from ..tiles.packing import padded
-from ..tiles.panel import LINE, load_widened
+from ..tiles.panel import load_widened
 from ..tiles.panels import Panels
 from ..tiles.stored_panel import stored_halves
 from ..tiles.thirds import Parts

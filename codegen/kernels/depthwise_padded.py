@@ -24,12 +24,10 @@ from ..tiles.blocked import halo_layout, image_of, without_halo
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, packed_operands
 from ..tiles.microkernel import fused
 from ..tiles.run_packing import packed_by_run, packing_estimate
-from ..tiles.taps import Taps, reaching_share, window_taps
+from ..tiles.taps import PADDED_SHARE, Taps, reaching_share, window_taps
 from . import depthwise
 from .conv import dense_images, is_plain, window
 from .depthwise import DepthwisePlan, Lanes, StripSums, Tiling, around_tiles, emit_strips, lanes_of, widths_of
-
-SHARE = 0.8  # of all pixels' taps that reach the image, at most
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
@@ -38,7 +36,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
         return
     block, rank = target.block, len(node.op.strides)
     axes, lanes, operands = _axes(node), lanes_of(node, block), operand_layouts(node, block)
-    if axes is None or lanes is None or operands is None or reaching_share(axes) > SHARE:
+    if axes is None or lanes is None or operands is None or reaching_share(axes) > PADDED_SHARE:
         return
     halo = 0, axes[1].over(_widths(node, target, lanes)[0])
     yield Offer(

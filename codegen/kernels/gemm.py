@@ -24,7 +24,7 @@ from ...ir import dims, dtypes, expr
 from ...ir.dims import Dim, Dimension
 from ...ir.graph import Constant, Node
 from ...ir.ops import Contract
-from ...target import Target
+from ...target import LINE, Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import ALL, Choice, Code, KernelFunction, KernelText, Offer, Step, lasting, nearest, offered
@@ -36,7 +36,7 @@ from ..tiles.epilogue import Epilogue, Operand, Place
 from ..tiles.gemm_tiling import Tiling, copied, dot_of, estimate, expected, in_parts, packing, tilings
 from ..tiles.lines import Lines, shared_lines
 from ..tiles.packing import pack_columns, pack_panel, padded
-from ..tiles.panel import LINE, Ahead, Panel
+from ..tiles.panel import Ahead, Panel
 from ..tiles.stored_panel import stored_form
 
 # Choosing ----------------------------------------------------------------------------------------

@@ -21,10 +21,10 @@ from ...ir import dims, dtypes
 from ...ir.graph import Constant, Node
 from ...ir.ops import TreeEnsemble
 from ...records import dataclass
-from ...target import PERMUTE, Ability, Target
+from ...target import LINE, PERMUTE, Ability, Target
 from .. import costs
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
-from ..nests.nest import ERROR_BYTES, LINE
+from ..nests.nest import ERROR_BYTES
 from ..text.emitter import Reg, like, mangled, scalar_type, splat, type_of, vector_constant, vector_type
 from ..text.memory import gather, load_first
 from ..tiles.tree_bits import COMPARED_TOGETHER, TreeBits, lane_bits, tree_bits
@@ -37,7 +37,6 @@ FIRST_LEVELS = (
 )
 NEUTRAL = {"sum": 0.0, "min": np.inf, "max": -np.inf}  # what trees of nothing give
 UNROLLED = 8  # columns that are added without a loop
-ALIGNMENT = 64  # of each table
 
 
 @dataclass(frozen=True)
@@ -162,7 +161,7 @@ def tables_of(node: Node[TreeEnsemble], tiling: Tiling) -> tuple[dict[str, int],
     for name, table in found.items():
         data = np.ascontiguousarray(table).reshape(-1).view(np.uint8)
         offsets[name] = at
-        parts += [data, np.zeros(-len(data) % ALIGNMENT, np.uint8)]
+        parts += [data, np.zeros(-len(data) % LINE, np.uint8)]
         at += len(data) + len(parts[-1])
     return offsets, np.concatenate(parts)
 

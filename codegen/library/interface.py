@@ -13,8 +13,7 @@ from dataclasses import field
 
 from ...records import dataclass
 from ...version import ABI_MAJOR, ABI_MINOR
-
-ALIGNMENT = 64  # of arena and scratch
+from ..abi import ALIGNMENT
 
 
 @dataclass(frozen=True)

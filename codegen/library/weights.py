@@ -21,10 +21,10 @@ from ...errors import CompileError
 from ...ir import dtypes
 from ...ir.graph import Constant
 from ...records import dataclass
+from ..abi import ALIGNMENT
 from ..lowering.plan_memory import MemoryPlan
 from . import elf
 
-ALIGNMENT = 64
 STRING_BYTES = dtypes.itemsize("string")
 FORGET_EVERY = 64 << 20  # bytes of constants written
 WEIGHTS_SECTION = ".onnxc_weights"

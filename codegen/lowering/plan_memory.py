@@ -19,11 +19,9 @@ from ...ir.graph import Constant, Graph, Node, TensorType, Type, Value, walk
 from ...ir.ops import If, Loop, Reorder, RuntimeCall
 from ...ir.verify import InvalidGraph
 from ...records import dataclass
-from ..abi import VALUE_BYTES
+from ..abi import ALIGNMENT, VALUE_BYTES
 from ..kernel import Code
 from .views import are_apart, parts_of, root_of, view_of
-
-ALIGNMENT = 64
 
 
 @dataclass(frozen=True)

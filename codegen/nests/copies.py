@@ -14,12 +14,12 @@ from dataclasses import replace
 
 from ...ir import dims
 from ...ir.dims import Dimension
-from ...target import Target
+from ...target import LINE, Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import KernelFunction
 from ..text.emitter import Function
-from .nest import LINE, Block, Blocks, Piece, View, address, block_rows, collapse, displaced, moving
+from .nest import Block, Blocks, Piece, View, address, block_rows, collapse, displaced, moving
 from .row_copies import UNROLLED, copy_bytes, copy_elements, copy_every, copy_mirrored, fill_bytes, repeated
 from .transposition import Transposition, deinterleave, interleave, squares_beside, tile_rows
 

@@ -18,14 +18,13 @@ from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Node, TensorType, Value
 from ...records import dataclass
-from ...target import Target
+from ...target import LINE, Target
 from .. import abi, costs
 from ..costs import Estimate
 from ..kernel import Argument, KernelFunction, KernelText, Step
 from ..text.emitter import Function
 from ..tiles.strides import broadcast_stride, continues, row_major
 
-LINE = 64  # bytes of a cache line
 ERROR_BYTES = 64  # of a thread's scratch memory, kept for what an error has to say
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...records import dataclass
-from ...target import Dot, Target
+from ...target import LINE, Dot, Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Code, KernelFunction, KernelText, single
@@ -22,7 +22,7 @@ from .blocked import Image, Lattice, Window, Wrapped, clear_planes, cover, gathe
 from .blocked_epilogue import COLUMN, Epilogue, Finish
 from .lines import Lines, cut_lines, shared_lines
 from .microkernel import Address, Tile, load_tile, most_rows, plus, step_time, store_tile, widen_panel
-from .panel import LINE, Ahead, Panel
+from .panel import Ahead, Panel
 from .panels import Panels, PanelTiling, panels_of, widest
 from .run_packing import RunPanels
 from .window_sums import accumulate

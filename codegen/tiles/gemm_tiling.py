@@ -11,13 +11,12 @@ from dataclasses import replace
 from ...ir import dims, dtypes
 from ...ir.graph import Node
 from ...records import dataclass
-from ...target import Dot, Target
+from ...target import LINE, Dot, Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import ALL
 from . import microkernel as mk
 from .contraction import A, B, Product, itemsizes
-from .panel import LINE
 
 MOST_ROWS = 24  # of a tile
 SHARED_SET = 8  # rows whose elements at one k may fall into one set of the first-level cache

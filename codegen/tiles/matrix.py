@@ -14,9 +14,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...records import dataclass
-from ...target import MATRIX_LOAD, MATRIX_RELEASE, MATRIX_SIZES, MATRIX_STORE, MATRIX_ZERO, Matrix, Target
+from ...target import (
+    LINE,
+    MATRIX_LOAD,
+    MATRIX_RELEASE,
+    MATRIX_SIZES,
+    MATRIX_STORE,
+    MATRIX_ZERO,
+    Matrix,
+    Target,
+)
 from ..text.emitter import Function
-from .panel import LINE, Ahead
+from .panel import Ahead
 
 STEP_BYTES = 64  # of every row, in a step
 HIGH, WIDE = 2, 2  # registers of rows and of columns that a tile has at most

@@ -20,10 +20,11 @@ from dataclasses import replace
 import numpy as np
 
 from ...records import dataclass
+from ...target import LINE
 from ..text.emitter import Function
 from .microkernel import Rows, Tile, multiply_add
 from .packing import padded
-from .panel import LINE, Panel
+from .panel import Panel
 
 GROUP = 4  # terms of a step
 MOST = 128  # of two weights of one sign that an unsigned byte each is multiplied with

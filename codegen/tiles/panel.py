@@ -14,12 +14,11 @@ from dataclasses import replace
 
 from ...ir import dtypes
 from ...records import dataclass
+from ...target import LINE
 from ..text.conversion import cast, to_computed
 from ..text.emitter import Function, memory_type, vector_type
 from ..text.memory import Count
 from ..text.vectors import Vectors
-
-LINE = 64  # bytes of a line of the cache
 
 
 @dataclass(frozen=True)

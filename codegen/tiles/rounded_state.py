@@ -14,7 +14,7 @@ import numpy as np
 
 from ...ir.stored import Stored
 from ...records import dataclass
-from ...target import Dot
+from ...target import LINE, Dot
 from ..text.conversion import cast
 from ..text.emitter import Function, Text
 from ..text.memory import load_first, store_first
@@ -28,7 +28,6 @@ from .stored_panel import Form
 TYPES = ("int8", "uint8", "int32")  # of rounded rows, codes, sums of their products
 BESIDE = 12  # bytes behind a row
 SUM = 4  # bytes of a column's
-LINE = 64  # bytes, to which rows are aligned
 INSTRUCTIONS = 20  # for a vector of a row
 LEAST = 128  # what bytes are more than int8
 

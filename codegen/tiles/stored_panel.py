@@ -21,14 +21,14 @@ from ...ir.graph import Constant, Node
 from ...ir.ops import Contract, Reshape, Transpose
 from ...ir.stored import Stored, half_weights, moved, stored_weights
 from ...records import dataclass
-from ...target import Ability, Target
+from ...target import LINE, Ability, Target
 from .. import costs
 from ..text.emitter import Function, literal, memory_type, vector_constant, vector_type
 from ..text.vectors import Vectors
 from .contraction import Product
 from .microkernel import Rows, Tile, far_ahead, frozen, product, row_address
 from .packing import padded
-from .panel import LINE, Ahead, load_widened, prefetch_line, widened
+from .panel import Ahead, load_widened, prefetch_line, widened
 
 WORD = 4  # bytes
 ADDED = 1 << 23  # to a code that is put into the mantissa of this number, whose last bit counts 1

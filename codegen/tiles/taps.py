@@ -12,6 +12,8 @@ from ...records import dataclass
 from ..kernel import KernelFunction
 from .blocked import Image, Window, reckoned
 
+PADDED_SHARE = 0.8  # of all pixels' taps: where no more reach the image, windows cover much padding
+
 
 @dataclass(frozen=True)
 class Taps:

@@ -27,12 +27,13 @@ from functools import partial, reduce
 
 from ...ir import dtypes
 from ...records import dataclass
+from ...target import LINE
 from ..text.emitter import Function, vector_type
 from ..text.memory import load_first
 from ..text.vectors import Vectors
 from . import matrix
 from .matrix import MatrixTile, Writer
-from .panel import LINE, Ahead, load_widened
+from .panel import Ahead, load_widened
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from dataclasses import replace
 
 from ...ir import dtypes
 from ...ir.dims import Dimension
+from ...target import LINE
 from ..kernel import KernelFunction
 from .blocked import Image, Window
 from .microkernel import Tile, chains_for, fetched_ahead, fixed_rows, multiply_add, streams_for
-from .panel import LINE, Panel, prefetch_line
+from .panel import Panel, prefetch_line
 from .strides import continues
 
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 
 from ...ir import dtypes
+from ...target import LINE
 from ..kernel import KernelFunction, KernelText
 from ..text.emitter import ENTRY
 from ..text.vectors import Vectors
 from .blocked import Folded, lattice
 from .blocked_epilogue import Finish
 from .microkernel import Tile, load_tile, store_tile
-from .panel import LINE, Panel, load_widened
+from .panel import Panel, load_widened
 from .panels import Panels
 from .window_sums import nest
 from .winograd_plan import WinogradPlan

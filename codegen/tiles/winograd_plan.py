@@ -13,7 +13,7 @@ from ...ir.dims import Dimension
 from ...ir.graph import Node
 from ...ir.ops import Conv
 from ...records import dataclass
-from ...target import Target
+from ...target import LINE, Target
 from .. import costs
 from ..kernel import Choice, KernelFunction
 from ..text.emitter import ENTRY, Function
@@ -21,7 +21,7 @@ from .blocked import Folded, Window, image_of
 from .blocked_epilogue import Epilogue
 from .lines import Lines
 from .microkernel import Tile, equal_heights, for_equal_tiles, waits
-from .panel import LINE, Ahead
+from .panel import Ahead
 from .panels import Panels, panels_of
 from .run_packing import RunPanels
 from .winograd_arithmetic import Arithmetic

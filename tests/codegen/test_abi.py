@@ -71,6 +71,10 @@ def test_structs_of_a_librarys_tables_are_laid_out_as_c_lays_them_out(numbers):
             )
 
 
+def test_memory_is_planned_as_the_runtime_aligns_it(numbers):
+    assert numbers["ONNXC_ALIGNMENT"] == abi.ALIGNMENT
+
+
 def test_statuses_kinds_and_element_types_have_the_same_numbers(numbers):
     for table in (abi.ERRORS, abi.KINDS, dtypes.NUMBERS):
         for name, number in table.items():

@@ -17,10 +17,9 @@ import pytest
 from support import emulated
 
 from onnxc.codegen.text.emitter import ENTRY
-from onnxc.codegen.tiles.panel import LINE
 from onnxc.ir import dims, dtypes
 from onnxc.ir.graph import Constant, Node, TensorType, Value
-from onnxc.target import LEVELS, find_target, runs_here
+from onnxc.target import LEVELS, LINE, find_target, runs_here
 
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
