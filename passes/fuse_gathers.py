@@ -20,12 +20,12 @@ from collections import Counter
 from ..ir import dims, expr
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.groups import fuse_members
+from ..ir.kernel_limits import GATHERED_TYPES
 from ..ir.ops import Gather, Map, Reduce
 from ..ir.regions import everywhere
 
 MOST = 16  # Gathers of a group: the neighbours of a cubic sample
 SHORTEST, LONGEST = 2, 1 << 15  # elements of a row, of which one thread has all
-TYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8")
 
 
 @everywhere
@@ -52,7 +52,7 @@ def _gathers(node: Node, readers: Counter[Value]) -> list[Node]:
     op = node.op
     if not isinstance(op, Map) or op.shape is not None or expr.contains(op.body, "index", "check", "size"):
         return []
-    if any(v.dtype not in TYPES for v in (*node.inputs, *node.outputs)):
+    if any(v.dtype not in GATHERED_TYPES for v in (*node.inputs, *node.outputs)):
         return []
     picked = [v.node for v in node.inputs if readers[v] == 1 and _picks(v, node.outputs[0])]
     axes = {gather: gather.op.row_axes(*(v.tensor for v in gather.inputs)) for gather in picked}

@@ -16,13 +16,12 @@ from collections import Counter
 from ..ir import dims, dtypes, expr
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.groups import fuse_members
+from ..ir.kernel_limits import GATHERED_TYPES
 from ..ir.ops import Gather, Map
 from ..ir.ranges import all_inside
 from ..ir.regions import everywhere
 
 CHEAP = 8  # instructions of a Map that is computed for every neighbour of a pixel
-#: The types of images: what is computed may be rounded, or quantised, as the result.
-TYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8")
 
 
 @everywhere
@@ -97,14 +96,14 @@ def _is_cast(value: Value) -> bool:
 
 
 def _is_image(value: Value) -> bool:
-    return value.dtype in TYPES and value.rank in (3, 4) and isinstance(value.shape[1], int)
+    return value.dtype in GATHERED_TYPES and value.rank in (3, 4) and isinstance(value.shape[1], int)
 
 
 def _is_map(node: Node) -> bool:
     op = node.op
     if not isinstance(op, Map) or op.shape is not None or expr.contains(op.body, "index", "check", "size"):
         return False
-    return all(v.dtype in TYPES for v in node.inputs) and _is_image(node.outputs[0])
+    return all(v.dtype in GATHERED_TYPES for v in node.inputs) and _is_image(node.outputs[0])
 
 
 def _is_cheap(node: Node) -> bool:
