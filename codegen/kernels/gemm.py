@@ -69,7 +69,7 @@ def pack(node: Node, choice: Choice[Tiling], operand: int) -> Constant | None:
     product = product_of(node)
     if product is None or not product.constant or operand != product.operands[1]:
         return None
-    return pack_product(node, product, choice.tiling, choice.tiling.dot, choice.tiling.dot)
+    return pack_product(node, product, choice.tiling, choice.tiling.k_step, choice.tiling.k_step)
 
 
 def pack_product(node: Node[Contract], product: Product, tiling: Tiling, group: int, whole: int) -> Constant:
@@ -124,10 +124,10 @@ class Gemm:
         self.sizes = itemsizes(product, tiling.stored)
         self.width = tiling.vectors * tiling.lanes
         self.direct, self.packs = (tiling.source == source for source in ("direct", "in_parts"))
-        self.dot = dot_of(product, target) if tiling.dot > 1 else None
-        self.group = tiling.dot  # neighbours along k that stand together
+        self.dot = dot_of(product, target) if tiling.k_step > 1 else None
+        self.k_group = tiling.k_step  # neighbours along k that stand together
         # What a packed matrix has of k, whole groups.
-        self.depth = dims.ceil_divide(product.depth, tiling.dot) * tiling.dot
+        self.depth = dims.ceil_divide(product.depth, tiling.k_step) * tiling.k_step
         used = expr.inputs(self.body) if self.body is not None else []
         self.extra = [index + 1 for index in used if index > 0]  # the node's inputs
         self.tiles = dims.ceil_divide(product.m.size, tiling.rows)
@@ -321,7 +321,7 @@ class Gemm:
     @property
     def depth_bytes(self) -> int:
         """Bytes of a panel for each step of k."""
-        return self.width * self.group * self.sizes[B]
+        return self.width * self.k_group * self.sizes[B]
 
     def ahead(self, tile: mk.Tile) -> Ahead:
         """What a tile fetches: `share` bytes in each step of k; where only the run knows how many they are,
@@ -340,7 +340,7 @@ class Gemm:
         """The arguments %ahead and %share of the tile at a row of a panel: where its share begins, and the
         bytes of a step."""
         first, rows = self.shared_by
-        steps = dims.ceil_divide(self.product.depth, self.group)
+        steps = dims.ceil_divide(self.product.depth, self.k_group)
         each, _ = f.divide(f.size(steps * self.depth_bytes), rows)
         step, _ = f.divide(f.add(height * self.depth_bytes - 1, rows), rows)
         behind = self.panel_bytes() * (1 if self.tiling.order == "panels" else self.tiling.group)
@@ -404,7 +404,7 @@ class Gemm:
     def tile_time(self) -> Estimate:
         """To multiply a tile of full height by a panel."""
         step = mk.step_time(self.target, self.tiling.rows, self.tiling.vectors, 1, self.dot)
-        return Estimate(compute=step * dims.typical(self.depth) / self.group)
+        return Estimate(compute=step * dims.typical(self.depth) / self.k_group)
 
     @property
     def panel_time(self) -> Estimate:
@@ -423,7 +423,7 @@ class Gemm:
         """What the step before takes that packs them, if there is one."""
         if self.tiling.source != "packed":
             return Estimate()
-        return packing(self.target, dims.typical(self.packed_bytes), self.group, self.sizes[B])
+        return packing(self.target, dims.typical(self.packed_bytes), self.k_group, self.sizes[B])
 
     @property
     def panel_rows(self) -> Dimension:
@@ -675,8 +675,8 @@ class Gemm:
                 step,
                 f.size(self.step_of(p.n, B)),
                 columns,
-                self.group,
-                self.tiling.dot,
+                self.k_group,
+                self.tiling.k_step,
             )
         with f.loop(0, f.size(axis.size), 1, [("ptr", target)]) as loop:
             inner = f.offset(source, f.mul(loop.index, step))

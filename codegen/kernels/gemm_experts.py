@@ -84,7 +84,7 @@ def _tilings(node: Node[Fused], one: Node[Contract], product: Product, target: T
             target, costs.TILE
         )
         _, _, group = gemm_tiling.parts_of_tiles(product, target, rows, width, tile_time, by_rows=False)
-        source = "constant" if product.constant else "packed"
+        source: gemm_tiling.Source = "constant" if product.constant else "packed"
         yield replace(tiling, order="panels", block=ALL, group=group, source=source)
 
 

@@ -59,7 +59,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     rows = matrix.HIGH * unit.rows if not isinstance(m, int) else max(1, min(m, matrix.HIGH * unit.rows))
     steps = -(-dims.typical(product.depth) // unit.depth)
     time = steps * costs.matrix_step(target, unit, rows, vectors) + costs.cycles(target, costs.TILE)
-    source = "constant" if product.constant else "packed"
+    source: gemm_tiling.Source = "constant" if product.constant else "packed"
     order, block, group = gemm_tiling.parts_of_tiles(
         product, target, rows, vectors * unit.columns, time, by_rows=not product.constant
     )
@@ -132,7 +132,7 @@ def pack(node: Node[Contract], choice: Choice[Tiling], operand: int) -> Constant
     if product is None or not product.constant or operand != product.operands[1]:
         return None
     group = 4 // dtypes.itemsize(product.rhs)
-    return pack_product(node, product, choice.tiling, group, choice.tiling.dot)
+    return pack_product(node, product, choice.tiling, group, choice.tiling.k_step)
 
 
 # Emission ----------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class Matrices(Gemm):
         self.unit, self.copied = unit, copies(product, tiling, unit)
         super().__init__(node, product, tiling, cost, target)
         self.shared = False  # these tiles fetch by `fetched`
-        self.group = unit.group
+        self.k_group = unit.group
         self.lines = matrix.HIGH if tiling.rows > unit.rows else 1  # registers of rows
         self.sums_bytes = self.lines * unit.rows * self.width * dtypes.itemsize(product.accumulate)
 

@@ -45,7 +45,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     found = [
         Tiling(**vars(tiling), further=room)
         for tiling in gemm_tiling.tilings(product, able)
-        if tiling.dot == GROUP
+        if tiling.k_step == GROUP
     ]
 
     def timed(tiling: Tiling) -> Estimate:

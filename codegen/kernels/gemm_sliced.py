@@ -69,7 +69,7 @@ def tilings(product: Product, target: Target) -> Iterator[Tiling]:
         return
     for terms in dict.fromkeys(-(-depth // (n * WHOLE)) * WHOLE for n in range(2, depth // LEAST + 1)):
         for tiling in gemm_tiling.tilings(sliced(product, terms), target):
-            if tiling.dot > 1 or mk.chains_for(target, tiling.rows, tiling.vectors) > 1:
+            if tiling.k_step > 1 or mk.chains_for(target, tiling.rows, tiling.vectors) > 1:
                 continue
             block = max(1, target.facts.level2_bytes // 3 // (terms * size * tiling.rows))
             tiles = -(-dims.typical(m) // tiling.rows)

@@ -77,14 +77,16 @@ class Tiling(gemm_matrix.Tiling):
         """Steps of k whose sums of codes are scaled together: of a block, or of a run where that is shorter;
         0 where there are none, or numbers are split."""
         form = self.form
-        return min(self.run, form.block // self.dot) if form and form.bits and self.parts.beside == 1 else 0
+        return (
+            min(self.run, form.block // self.k_step) if form and form.bits and self.parts.beside == 1 else 0
+        )
 
     @property
     def read(self) -> str:
         """The type of what is split: that of a panel of halves in whole steps, else of its numbers; bfloat16s
         are read as they are."""
         form = self.form
-        return form.half if form is not None and form.plain and form.depth % self.dot == 0 else "float32"
+        return form.half if form is not None and form.plain and form.depth % self.k_step == 0 else "float32"
 
     @property
     def is_split(self) -> bool:
@@ -99,7 +101,7 @@ class Tiling(gemm_matrix.Tiling):
     @property
     def parts(self) -> Parts:
         """What numbers are split into."""
-        return _parts(self.form, self.halves, self.dot)
+        return _parts(self.form, self.halves, self.k_step)
 
     @property
     def few(self) -> int:
@@ -145,13 +147,18 @@ def _tiling(product: Product, form: Form | None, halves: bool, unit: Matrix, tar
     group = max(1, round(costs.PART_NS / (each + _splitting(product, parts, width, target).total)))
     if at_a_time < steps:
         group = -(-panels // -(-panels // max(group, WAITING)))
-    where = ("panels", block, group, "constant", unit.depth)
     run = at_a_time
     if tiles > 1:
         run = gemm_matrix.equal_runs(run, rows, width, parts.step_bytes(rows, width), target)
     if form is not None and form.bits and parts.beside == 1:
         run = _whole_blocks(run, form.block // unit.depth)
-    return Tiling(rows, vectors, unit.columns, *where, steps=at_a_time, run=run, form=form, halves=halves)
+    return Tiling(
+        *(rows, vectors, unit.columns, "panels", block, group, "constant", unit.depth),
+        steps=at_a_time,
+        run=run,
+        form=form,
+        halves=halves,
+    )
 
 
 def _parts(form: Form | None, halves: bool, depth: int) -> Parts:
@@ -205,8 +212,13 @@ def _splitting(product: Product, parts: Parts, columns: int, target: Target) -> 
 def _estimate_of_few(node: Node, product: Product, tiling: Tiling, form: Form, target: Target) -> Estimate:
     """On vectors, as `gemm_stored` multiplies them, behind a step that splits nothing."""
     rows = stored_panel.few_rows(target, tiling.vectors)
-    where = (rows, tiling.vectors, tiling.lanes, "panels", tiling.block, tiling.group, "constant")
-    stored = gemm_stored.Tiling(*where, form=form, few=rows, integers=False, digits=tiling.digits)
+    stored = gemm_stored.Tiling(
+        *(rows, tiling.vectors, tiling.lanes, "panels", tiling.block, tiling.group, "constant"),
+        form=form,
+        few=rows,
+        integers=False,
+        digits=tiling.digits,
+    )
     return gemm_stored.estimate(node, product, stored, target) + costs.step(target)
 
 
@@ -247,7 +259,7 @@ def pack(node: Node[Contract], choice: Choice[Tiling], operand: int) -> Constant
         return None
     tiling = choice.tiling
     if tiling.form is None:
-        return gemm.pack_product(node, product, tiling, 1, tiling.dot)
+        return gemm.pack_product(node, product, tiling, 1, tiling.k_step)
     return stored_panel.packed(
         tiling.form, offered(stored_operand(node, product), node), tiling.vectors * tiling.lanes, tiling.lanes
     )
@@ -278,7 +290,7 @@ class _Thirds(Matrices):
         unit: Matrix,
     ):
         super().__init__(node, product, tiling, cost, target, unit)
-        self.node, self.copied, self.group = node, True, 1
+        self.node, self.copied, self.k_group = node, True, 1
         self.few = [] if isinstance(product.m.size, int) else self._few_heights()
         self.shared = bool(self.few) and tiling.form is None and mk.waits(target)  # by tiles of few rows
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
 from ...ir import dims, dtypes
 from ...ir.graph import Node
@@ -26,23 +27,26 @@ GROUPS = 16  # of panels at least, where each part packs its own, for threads to
 RUN = 384  # columns that are long runs of the rows they are written to: memory takes short ones slowly
 UNKNOWN = 640  # rows, columns and terms at least of a product of which no size is known
 
+Order = Literal["panels", "rows"]
+Source = Literal["constant", "packed", "in_parts", "direct"]
+
 
 @dataclass(frozen=True)
 class Tiling:
     """Tiles of `rows` x (`vectors` * `lanes`), of which at most a `block` goes through all groups of `group`
     panels before the next does. B's `source` is `constant` (packed when compiling), `packed` (by a step
-    before), `in_parts` (each part packs its group of panels) or `direct` (as it is). `dot` steps of k are one
-    product of the processor's, for which B is `stored` wider than it is. copied: the rows of a tile, which
-    lie side by side in every step of k, are brought together before its panels."""
+    before), `in_parts` (each part packs its group of panels) or `direct` (as it is). `k_step` neighbours
+    along k are one product of the processor's, for which B is `stored` wider than it is. copied: the rows of
+    a tile, which lie side by side in every step of k, are brought together before its panels."""
 
     rows: int
     vectors: int
     lanes: int
-    order: str
+    order: Order
     block: int
     group: int
-    source: str
-    dot: int = 1
+    source: Source
+    k_step: int = 1
     stored: str | None = None
     copied: bool = False
 
@@ -89,8 +93,8 @@ def most_rows(product: Product) -> int:
 def _tiling(product: Product, target: Target, rows: int, vectors: int, lanes: int, dot: Dot | None) -> Tiling:
     """Tiles of that size with the parts that suit them, and where B comes from."""
     depth, tiles = dims.typical(product.depth), -(-dims.typical(product.m.size) // rows)
-    group_of_k = 1 if dot is None else dot.group
-    tile_time = -(-depth // group_of_k) * mk.step_time(target, rows, vectors, 1, dot) + costs.cycles(
+    k_step = 1 if dot is None else dot.group
+    tile_time = -(-depth // k_step) * mk.step_time(target, rows, vectors, 1, dot) + costs.cycles(
         target, costs.TILE
     )
     panel = depth * dtypes.itemsize(product.rhs) * lanes * vectors
@@ -106,12 +110,12 @@ def _tiling(product: Product, target: Target, rows: int, vectors: int, lanes: in
     if order == "panels" and tiles > 1 and held * lanes * vectors >= RUN:
         order, group = "rows", held
     stored = None if dot is None else dot.widened
-    return Tiling(rows, vectors, lanes, order, block, group, source, group_of_k, stored)
+    return Tiling(rows, vectors, lanes, order, block, group, source, k_step, stored)
 
 
 def parts_of_tiles(
     product: Product, target: Target, rows: int, width: int, tile_time: float, by_rows: bool = True
-) -> tuple[str, int, int]:
+) -> tuple[Order, int, int]:
     """The order of tiles of so many rows and columns, how many of them are a block, and how many panels a
     group: by rows where B stays in the second-level cache, else by columns, with as many rows as leave A
     there."""
@@ -126,7 +130,7 @@ def parts_of_tiles(
     return "panels", block, max(1, round(costs.PART_NS / (tile_time * max(1, min(block, tiles)))))
 
 
-def _source(product: Product, target: Target, tiles: int) -> str:
+def _source(product: Product, target: Target, tiles: int) -> Source:
     if product.constant:
         return "constant"
     n, lanes = product.n.size, target.lanes(product.accumulate)
@@ -161,7 +165,12 @@ def in_parts(product: Product, tiling: Tiling, target: Target) -> Tiling:
     """The tiling with a B that each part packs itself where it has whole groups of panels, which stay near
     until all rows are multiplied: none is written to memory and read again."""
     depth, group = product.depth, tiling.group
-    if tiling.source != "packed" or tiling.dot > 1 or product.n.strides[B] != 1 or not isinstance(depth, int):
+    if (
+        tiling.source != "packed"
+        or tiling.k_step > 1
+        or product.n.strides[B] != 1
+        or not isinstance(depth, int)
+    ):
         return tiling
     width, tiles = tiling.lanes * tiling.vectors, -(-dims.typical(product.m.size) // tiling.rows)
     panel = depth * dtypes.itemsize(product.rhs) * width
@@ -175,7 +184,7 @@ def copied(product: Product, tiling: Tiling) -> list[Tiling]:
     """The tiling that brings the rows of a tile together, where it reads them for several panels."""
     apart = product.m.strides[A] == 1 and len(product.k) == 1 and isinstance(product.depth, int)
     several = dims.typical(product.n.size) > tiling.vectors * tiling.lanes
-    if not apart or not several or tiling.dot > 1 or (tiling.order, tiling.group) != ("rows", ALL):
+    if not apart or not several or tiling.k_step > 1 or (tiling.order, tiling.group) != ("rows", ALL):
         return []
     return [replace(tiling, copied=True)]
 
@@ -214,12 +223,12 @@ def estimate(
     panels: list[tuple[int, float]] = [(tiling.vectors, n // width), (tail, 1 if tail else 0)]
     if not isinstance(product.n.size, int):  # half of an edge is wasted on average
         panels = [(tiling.vectors, n / width + 0.5)]
-    inside, calls, steps = 0.0, 0.0, -(-depth // tiling.dot)
+    inside, calls, steps = 0.0, 0.0, -(-depth // tiling.k_step)
     together = 1.0  # panels that are read before one is again
     if tiling.order == "rows":
         together = sum(count for _, count in panels)
         together = together if tiling.group == ALL else min(together, tiling.group)
-    dot = dot_of(product, target) if tiling.dot > 1 else None
+    dot = dot_of(product, target) if tiling.k_step > 1 else None
     found, sizes = Estimate(), itemsizes(product, tiling.stored)
     for height, rows in mk.height_counts(m, tiling.rows).items():
         for vectors, count in panels:
@@ -242,7 +251,7 @@ def estimate(
             blocks, again = -(-m // (tiling.block * tiling.rows)), (near or depth) * columns * sizes[B]
             found += costs.again(target, depth * columns * sizes[B], again) * max(0, blocks - 1)
     if tiling.source == "packed":
-        found += packing(target, depth * columns * sizes[B], tiling.dot, sizes[B])
+        found += packing(target, depth * columns * sizes[B], tiling.k_step, sizes[B])
     elif tiling.source == "in_parts":  # reading it once is counted below
         found += costs.move(target, 2 * depth * columns * sizes[B], tiling.group * depth * width * sizes[B])
     found = found * repeats + costs.epilogue(target, node, product.accumulate) + costs.traffic(target, node)

@@ -221,7 +221,7 @@ def test_panels_that_a_row_goes_through_come_from_where_all_of_them_lie():
 def test_rows_of_few_terms_and_many_columns_are_written_in_long_runs(target, symbolic, terms, order):
     target = replace(target, facts=replace(target.facts, level2_bytes=1 << 18))
     case = Case("mk,kn->mn", matrix(67, 3301, terms), symbolic=symbolic)
-    choices = [c for c in choices_of(gemm, case.node, target) if c.tiling.dot == 1]
+    choices = [c for c in choices_of(gemm, case.node, target) if c.tiling.k_step == 1]
     assert {c.tiling.order for c in choices} == {order}
     for choice in choices:
         case.check(target, choice)
@@ -341,7 +341,7 @@ def in_groups(case, target):
     """The choice of a product in groups, also where one element at a time would be faster."""
     types = *(v.dtype for v in case.node.inputs[:2]), case.node.op.accumulate
     product = contraction.product_of(case.node)
-    tilings = [t for t in gemm_tiling.tilings(product, target) if t.dot == target.dot(*types).group]
+    tilings = [t for t in gemm_tiling.tilings(product, target) if t.k_step == target.dot(*types).group]
     return [replace(case.choice(target), tiling=t) for t in tilings]
 
 
@@ -389,7 +389,7 @@ def test_a_large_product_is_one_of_groups_where_those_are_faster(target, types):
     faster = types[0] != "bfloat16" or 2 * target.facts.bf16_dots > 1
     for constant in (1, None):
         chosen = Case("mk,kn->mn", matrix(64, 256, 512), constant, types).choice(target)
-        assert (chosen.tiling.dot > 1) == faster
+        assert (chosen.tiling.k_step > 1) == faster
 
 
 def test_other_types_and_targets_multiply_one_by_one():
@@ -399,7 +399,7 @@ def test_other_types_and_targets_multiply_one_by_one():
         ("sapphirerapids", ("float32",) * 3),
         ("sapphirerapids", ("float16", "float16", "float32")),
     ):
-        assert Case("mk,kn->mn", product, 1, types).choice(TARGETS[name]).tiling.dot == 1
+        assert Case("mk,kn->mn", product, 1, types).choice(TARGETS[name]).tiling.k_step == 1
 
 
 # Epilogues ---------------------------------------------------------------------------------------

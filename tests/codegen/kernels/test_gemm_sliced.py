@@ -48,7 +48,7 @@ def product(rows, depth, columns, body=None, extra="", symbolic=False, dtype="fl
 def in_slices(node, target, size, vectors=1):
     """A choice of slices of that size and panels of so many vectors, whatever its estimate."""
     terms = gemm_sliced.sliced(contraction.product_of(node), size)
-    tilings = {t.vectors: t for t in gemm_tiling.tilings(terms, target) if t.dot == 1}
+    tilings = {t.vectors: t for t in gemm_tiling.tilings(terms, target) if t.k_step == 1}
     tiling = replace(tilings[min(vectors, max(tilings))], order="panels", block=2, group=2)
     return Choice(Estimate(), gemm_sliced.Tiling(**vars(tiling), slice=size), packed=(1,), kernel=gemm_sliced)
 
