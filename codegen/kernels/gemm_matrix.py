@@ -406,6 +406,16 @@ class Matrices(Gemm):
         steps = {A: self.row_bytes} | {k: self.step_of(self.product.m, k) for k in places if k not in (A, B)}
         return [f.offset(at, f.mul(row, f.size(steps.get(k, 0)))) for k, at in zip(places, found)]
 
+    def unpacked_places(self, f: KernelFunction, index: str) -> dict[int, str]:
+        """`places` with A's rows as they are, for tiles on vectors."""
+        return super().places(f, index)
+
+    def unpacked_tile_places(
+        self, f: KernelFunction, places: dict[int, str], row: str, panel: str
+    ) -> list[str]:
+        """`tile_places` of such."""
+        return super().tile_places(f, places, row, panel)
+
     # A with zeros behind its rows ----------------------------------------------------------------
 
     def copying_step(self, buffer: int) -> Step:

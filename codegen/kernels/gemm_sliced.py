@@ -28,7 +28,6 @@ from ..tiles.stored_panel import stored_form
 from . import gemm
 from .gemm import Gemm
 
-SUMS = -1  # among the places of operands
 LEAST = 256  # terms of a slice
 WHOLE = 64  # of which slices have multiples
 
@@ -136,7 +135,8 @@ class Slice(Gemm):
         super().__init__(node, sliced(product, terms), tiling, cost, target)
         self.depth = product.depth  # what is between panels
         self.before, self.last = before, before + terms == product.depth
-        self.first = "0"  # the number of the first term, in the entry
+        # In the entry: the number of the first term, and where the sums of a matrix are.
+        self.first, self.sums_of_all = "0", ""
 
     # Sums ----------------------------------------------------------------------------------------
 
@@ -178,7 +178,8 @@ class Slice(Gemm):
         if self.before:
             self.first = f.word(Argument("size", dimension=self.before), "i64")
             found[A] = f.offset(found[A], f.mul(self.first, f.size(self.step_of(self.product.k[0], A))))
-        return {**found, SUMS: f.temporary(0)}
+        self.sums_of_all = f.temporary(0)
+        return found
 
     def panel_start(self, f: KernelFunction, name: str, panel: str) -> str:
         """That of the first term, in panels as wide as their kind."""
@@ -186,7 +187,6 @@ class Slice(Gemm):
         return f.offset(panel, f.mul(self.first, self.tile(1, vectors).panel_step))
 
     def tile_places(self, f: KernelFunction, places: dict[int, str], row: str, panel: str) -> list[str]:
-        operands = {k: at for k, at in places.items() if k != SUMS}
         rows = f.add(f.mul(panel, f.size(self.product.m.size)), row)
-        sums = f.offset(places[SUMS], f.mul(rows, self.sums_row))
-        return [*super().tile_places(f, operands, row, panel), sums]
+        sums = f.offset(self.sums_of_all, f.mul(rows, self.sums_row))
+        return [*super().tile_places(f, places, row, panel), sums]

@@ -54,7 +54,6 @@ FEW_WHOLE = 4  # where what is stored is not split
 SHARES = 4  # tiles, at most, among which splitting a panel is divided
 LEAST_DEPTH = 64  # of a sum whose error a chain of multiply-adds may have too
 SPLITTING = ".splitting"  # behind the name of tiles that split a share of the next run's panel, too
-ROWS = -1  # among the places of operands: A's rows as they are
 ALONE = 1  # the temporary, behind that of split rows, in which a row's digits lie
 
 
@@ -291,6 +290,7 @@ class _Thirds(Matrices):
     ):
         super().__init__(node, product, tiling, cost, target, unit)
         self.node, self.copied, self.k_group = node, True, 1
+        self.unsplit = ""  # in the entry, where A's rows are as they are
         self.few = [] if isinstance(product.m.size, int) else self._few_heights()
         self.shared = bool(self.few) and tiling.form is None and mk.waits(target)  # by tiles of few rows
 
@@ -521,11 +521,9 @@ class _Thirds(Matrices):
             )
 
     def places(self, f: KernelFunction, index: str) -> dict[int, str]:
-        return {**super().places(f, index), ROWS: gemm.Gemm.places(self, f, index)[A]}
-
-    def tile_places(self, f: KernelFunction, places: dict[int, str], row: str, panel: str) -> list[str]:
-        operands = {k: at for k, at in places.items() if k != ROWS}
-        return super().tile_places(f, operands, row, panel)
+        found = super().places(f, index)
+        self.unsplit = self.unpacked_places(f, index)[A]
+        return found
 
     @property
     def fewest_tiles(self) -> int:
@@ -560,13 +558,13 @@ class _Thirds(Matrices):
             self.emit_many(f, places, part, group)
 
     def emit_few(self, f: KernelFunction, places: dict[int, str], group: str) -> None:
-        operands = {k: at for k, at in {**places, A: places[ROWS]}.items() if k != ROWS}
+        operands = {**places, A: self.unsplit}
         words = [f.size(word) for word in self.words]
 
         def panel(name: str, number: str, columns: str) -> None:
             def tile(height: int, row: str, _: str) -> None:
                 given = {**operands, A: f.temporary(ALONE)} if self.of_digits(height) else operands
-                at = [*gemm.Gemm.tile_places(self, f, given, row, number), "%scratch"]
+                at = [*self.unpacked_tile_places(f, given, row, number), "%scratch"]
                 ahead = self.shares(f, at[B], row, height) if self.shared else ()
                 at, numbers = [*at, *ahead[:1]], [*words, *ahead[1:], columns]
                 arguments = [*(f"ptr {x}" for x in at), *(f"i64 {x}" for x in numbers)]
@@ -654,7 +652,7 @@ class _Thirds(Matrices):
                     if first + steps < self.steps:
                         return
                     with f.when(is_last):
-                        rows = f.offset(places[ROWS], f.mul(row, f.size(down)))
+                        rows = f.offset(self.unsplit, f.mul(row, f.size(down)))
                         pointers = [rows, *found[B + 1 :], sums, wide]
                         words = [*(f.size(word) for word in self.words), columns, height]
                         arguments = [*(f"ptr {x}" for x in pointers), *(f"i64 {x}" for x in words)]
