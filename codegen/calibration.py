@@ -74,12 +74,12 @@ def _probes(target: Target, sizes: Facts) -> dict[str, Callable[[], float]]:
     """What measures a rate each, the best of a short while; one that is a fact has its name."""
     vector = target.vector_bits // 8
     probes = {
-        "one sum": _probe(_compiled(target, _multiply_adds(1))),
-        "multiply_adds": _probe(_compiled(target, _multiply_adds(CHAINS)), CHAINS),
+        "one sum": _probe(_compiled(target, _chains(_multiply_add, 1))),
+        "multiply_adds": _probe(_compiled(target, _chains(_multiply_add)), CHAINS),
         "instructions": _probe(_compiled(target, _mixed), sum(_of_each_kind(target))),
-        "divisions": _probe(_compiled(target, _divisions), CHAINS, 20_000),
+        "divisions": _probe(_compiled(target, _chains(Vectors.div)), CHAINS, 20_000),
         "one number": _probe(_compiled(target, _numbers), UNROLLED),
-        "half vectors": _probe(_compiled(target, _multiply_adds(CHAINS), 2), CHAINS),
+        "half vectors": _probe(_compiled(target, _chains(_multiply_add), 2), CHAINS),
         "loads": _probe(_compiled(target, _sum), 1, nbytes=2 * SMALLEST),
     }
     if (dot := target.dot("bfloat16", "bfloat16", "float32")) is not None:
@@ -132,26 +132,21 @@ def _probe(
 # Loops: functions of (memory, half of its bytes, iterations) -------------------------------------
 
 
-def _multiply_adds(chains: int) -> Body:
-    """In each iteration a multiply-add on every one of some sums."""
+def _chains(operation: Callable[[Vectors, str, str], str], chains: int = CHAINS) -> Body:
+    """In each iteration an operation on every one of some numbers and a factor."""
 
     def body(f: Function, v: Vectors) -> None:
         factor = f.load(v.type, "%memory", 64)
         with f.loop(0, "%count", 1, [(v.type, factor)] * chains) as loop:
-            loop.carry(*(v.fma(total, factor, factor) for total in loop.carried))
-        for total in loop.results:
-            f.store(v.type, total, "%memory", 64)
+            loop.carry(*(operation(v, number, factor) for number in loop.carried))
+        for number in loop.results:
+            f.store(v.type, number, "%memory", 64)
 
     return body
 
 
-def _divisions(f: Function, v: Vectors) -> None:
-    """In each iteration a division of every one of some numbers."""
-    factor = f.load(v.type, "%memory", 64)
-    with f.loop(0, "%count", 1, [(v.type, factor)] * CHAINS) as loop:
-        loop.carry(*(v.div(number, factor) for number in loop.carried))
-    for number in loop.results:
-        f.store(v.type, number, "%memory", 64)
+def _multiply_add(v: Vectors, number: str, factor: str) -> str:
+    return v.fma(number, factor, factor)
 
 
 def _of_each_kind(target: Target) -> list[int]:

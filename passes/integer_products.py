@@ -149,12 +149,7 @@ class _Integers:
                 body.result = body.result.cast("float32") * body.operand(factors)
             else:
                 body.result = body.result.cast("float32") * (scale * body.operand(_beside(w.scale, labels)))
-        if op.epilogue is not None:
-            others = {k: body.operand(self.rewriter.of(v)) for k, v in enumerate(node.inputs[2:], 1)}
-            body.result = expr.substitute(op.epilogue, {0: body.result, **others})
-        if body.result.op == "input":
-            return sums
-        return self.rewriter.add(Map(body.result), body.operands, node.origin, [node.outputs[0].name])
+        return self._finished(body, node)
 
     def _product_of_two(self, node: Node[Contract]) -> tuple[Value, ...] | None:
         """A product of two operands that the run computes, of bytes. Real numbers stay what they are where
@@ -185,9 +180,13 @@ class _Integers:
         if x.scale is not None and w.scale is not None:
             scale = body.parameter(x.scale, "float32") * body.parameter(w.scale, "float32")
             body.result = body.result.cast("float32") * scale
-        if op.epilogue is not None:
+        return self._finished(body, node)
+
+    def _finished(self, body: _Body, node: Node[Conv | Contract]) -> tuple[Value, ...]:
+        """What a node's epilogue makes of such a result, which may be the sums as they are."""
+        if node.op.epilogue is not None:
             others = {k: body.operand(self.rewriter.of(v)) for k, v in enumerate(node.inputs[2:], 1)}
-            body.result = expr.substitute(op.epilogue, {0: body.result, **others})
+            body.result = expr.substitute(node.op.epilogue, {0: body.result, **others})
         if body.result.op == "input":
             return (body.operands[0],)
         return self.rewriter.add(Map(body.result), body.operands, node.origin, [node.outputs[0].name])

@@ -11,6 +11,7 @@ lines wait in scratch memory for the epilogue.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -307,8 +308,6 @@ class Convolution:
     def packing_step(self) -> Step:
         """Brings the channels together that one step of k multiplies; a part is a row of pixels."""
         k, x, packed = KernelText(self.target), image_of(self.node.inputs[0].tensor), self.packed
-        rows, width = packed.height + 2 * packed.halo[0], packed.width + 2 * packed.halo[1]
-        (sy, sx), first = (window(self.node).strides, x.origin) if self.gathers else ((1, 1), 0)
         element = f"i{8 * packed.itemsize}"  # only moved, once it is narrow
         lanes, whole = vector_type(element, x.block), vector_type(element, packed.block)
 
@@ -318,23 +317,47 @@ class Convolution:
             wide = f.load(vector_type(memory_type(x.dtype), x.block), pointer, x.align)
             return f.cast("bitcast", from_computed(Vectors(f, packed.dtype, x.block), wide), lanes)
 
-        with k.entry() as f, f.loop("%first", "%last") as part:
-            rest, row = f.divide(part.index, f.size(rows))
-            n, group = f.divide(rest, packed.blocks)
-            source = displaced(f, f.offset(f.input(0), f.size(first)), ((n, x.image), (row, sy * x.row)))
-            to = displaced(f, f.temporary(0), ((n, packed.image), (group, packed.plane), (row, packed.row)))
+        with k.entry() as f, self.packed_row(f) as (group, source, to):
             for blocks, begin, end in self._groups():
                 with f.when(f.all_of(f.compare("uge", group, begin), f.compare("ult", group, end))):
                     at = displaced(f, source, ((group, packed.block // x.block * x.plane),))
-                    with f.loop(0, f.size(width)) as pixel:
-                        place = f.offset(at, f.mul(pixel.index, sx * x.pixel))
+                    with f.loop(0, f.size(self.packed_width)) as pixel:
+                        place = f.offset(at, f.mul(pixel.index, self.steps_between[1] * x.pixel))
                         parts = [load(f.offset(place, f.size(j * x.plane))) for j in range(blocks)]
                         joined = _joined(f, parts, packed.block // x.block, lanes)
                         out = f.offset(to, f.mul(pixel.index, packed.pixel))
                         f.store(whole, joined, out, packed.align)
-        parts_ = packed.batch * packed.blocks * rows
         cost = packing_estimate(self.node, self.target, self.unit)
-        return k.step(parts_, costs.work(cost, parts_))
+        return k.step(self.packed_rows, costs.work(cost, self.packed_rows))
+
+    @property
+    def packed_rows(self) -> Dimension:
+        """Of pixels, in all blocks of channels of all images."""
+        packed = self.packed
+        return packed.batch * packed.blocks * (packed.height + 2 * packed.halo[0])
+
+    @property
+    def packed_width(self) -> Dimension:
+        return self.packed.width + 2 * self.packed.halo[1]
+
+    @property
+    def steps_between(self) -> tuple[int, int]:
+        """Rows and columns between pixels of the image that are neighbours when they are packed."""
+        return window(self.node).strides if self.gathers else (1, 1)
+
+    @contextmanager
+    def packed_row(self, f: KernelFunction) -> Iterator[tuple[str, str, str]]:
+        """The parts, of which each is a row of pixels: its block of packed channels, where its pixels are in
+        the first channels of the image, and where they go."""
+        x, packed = image_of(self.node.inputs[0].tensor), self.packed
+        first = x.origin if self.gathers else 0
+        with f.loop("%first", "%last") as part:
+            rest, row = f.divide(part.index, f.size(packed.height + 2 * packed.halo[0]))
+            n, group = f.divide(rest, packed.blocks)
+            down = self.steps_between[0] * x.row
+            source = displaced(f, f.offset(f.input(0), f.size(first)), ((n, x.image), (row, down)))
+            to = displaced(f, f.temporary(0), ((n, packed.image), (group, packed.plane), (row, packed.row)))
+            yield group, source, to
 
     def _groups(self) -> list[tuple[int, int, int]]:
         """(blocks of channels that there are, first, behind the last) for the blocks of the packed image."""

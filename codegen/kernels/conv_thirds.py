@@ -173,20 +173,14 @@ class _Thirds(Convolution):
     def packing_step(self) -> Step:
         """Splits the channels of a step of k of every pixel; a part is a row of pixels."""
         k, x, packed = KernelText(self.target), image_of(self.node.inputs[0].tensor), self.packed
-        rows, width = packed.height + 2 * packed.halo[0], packed.width + 2 * packed.halo[1]
         whole = self.unit.depth // x.block
-        (sy, sx), first = (window(self.node).strides, x.origin) if self.gathers else ((1, 1), 0)
-        with k.entry() as f, f.loop("%first", "%last") as part:
-            rest, row = f.divide(part.index, f.size(rows))
-            n, group = f.divide(rest, packed.blocks)
-            source = displaced(f, f.offset(f.input(0), f.size(first)), ((n, x.image), (row, sy * x.row)))
+        with k.entry() as f, self.packed_row(f) as (group, source, to):
             source = displaced(f, source, ((group, whole * x.plane),))
-            to = displaced(f, f.temporary(0), ((n, packed.image), (group, packed.plane), (row, packed.row)))
             left = f.sub(x.blocks, f.mul(group, whole))
 
             def pixels(present: int) -> None:
-                with f.loop(0, f.size(width)) as pixel:
-                    place = f.offset(source, f.mul(pixel.index, sx * x.pixel))
+                with f.loop(0, f.size(self.packed_width)) as pixel:
+                    place = f.offset(source, f.mul(pixel.index, self.steps_between[1] * x.pixel))
 
                     def load(lane: int) -> str:
                         if lane // x.block >= present:
@@ -201,8 +195,8 @@ class _Thirds(Convolution):
                 is_last = present == whole
                 with f.when(f.compare("sge" if is_last else "eq", left, present, "i64")):
                     pixels(present)
-        count = packed.batch * packed.blocks * rows
-        return k.step(count, costs.work(packing_estimate(self.node, self.target, self.tiling), count))
+        cost = packing_estimate(self.node, self.target, self.tiling)
+        return k.step(self.packed_rows, costs.work(cost, self.packed_rows))
 
     @property
     def scratch_bytes(self) -> int:

@@ -12,7 +12,7 @@ walk are single rows and more groups take their turns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -330,12 +330,28 @@ class Walk:
             weights = gather(f, self.element, f.element(self.table(table), c, self.size), begins)
             self._add(weights, f.element(column, f.mul(c, stride), self.size))
 
+        self.for_columns(one)
+
+    def for_columns(self, one: Callable[[str | int], None]) -> None:
+        """one(c) for each column of a leaf, few without a loop."""
         if self.each <= UNROLLED:
             for c in range(self.each):
                 one(c)
         else:
-            with f.loop(0, self.each) as loop:
+            with self.f.loop(0, self.each) as loop:
                 one(loop.index)
+
+    def column(self, sums: str, tree: str, stride: int) -> str:
+        """Where the first of the columns to which a tree adds begins, in sums that lie column by column."""
+        if self.each > 1 or self.node.op.columns == 1:
+            return sums
+        target = self.f.cast("zext", self.entry("targets", tree), "i64")
+        return self.f.element(sums, self.f.mul(target, stride), self.size)
+
+    def lowest(self, bits: str, type_: str) -> Reg:
+        """The number of the lowest bit of each word of a vector."""
+        function = self.f.text.declare(f"llvm.cttz.{mangled(type_)}", type_, [type_, "i1"])
+        return self.f.call(type_, function, f"{type_} {bits}", "i1 false")
 
     def _add(self, values: str, place: str) -> None:
         f = self.f
@@ -385,10 +401,7 @@ class Walk:
             number = f.cast("trunc", f.add(tree.index, self.tables.root), "i32", "i64")
             root = f.broadcast("i32", number, tiling.lanes)
             steps = self.entry("depths", tree.index)
-            column = sums
-            if self.each == 1 and columns > 1:
-                target = f.cast("zext", self.entry("targets", tree.index), "i64")
-                column = f.element(sums, f.mul(target, stride), self.size)
+            column = self.column(sums, tree.index, stride)
             together = f.round_down(count, tiling.together)
             for start, stop, groups in ((0, together, tiling.groups), (together, count, 1)):
                 with f.loop(start, stop, groups * tiling.lanes) as block:
@@ -460,8 +473,7 @@ class Walk:
                 for k in range(COMPARED_TOGETHER):
                     left = self._cleared(left, f.mul(f.add(loop.index, k), lanes), x)
                 loop.carry(left)
-            lowest = f.text.declare(f"llvm.cttz.{mangled(self.places)}", self.places, [self.places, "i1"])
-            leaf = f.call(self.places, lowest, f"{self.places} {loop.results[0]}", "i1 false")
+            leaf = self.lowest(loop.results[0], self.places)
             begins = f.load(self.places, f.element(self.table("lane_leaves"), f.mul(vector.index, lanes), 4))
             number = f.binary("add", leaf, begins)
             if self.each > 1:
@@ -583,10 +595,7 @@ class Compare(Walk):
         whole = f.round_down(f.add(count, self.wide - 1), self.wide)
         together = f.round_down(whole, self.wide * self.groups)
         with f.loop(0, self.tables.targets.size) as tree:
-            column = self.sums
-            if self.each == 1 and columns > 1:
-                target = f.cast("zext", self.entry("targets", tree.index), "i64")
-                column = f.element(self.sums, f.mul(target, self.stride), self.size)
+            column = self.column(self.sums, tree.index, self.stride)
             for start, stop, groups in ((0, together, self.groups), (together, whole, 1)):
                 with f.loop(start, stop, groups * self.wide) as block:
                     for g, leaf in enumerate(self.leaves(tree.index, block.index, groups)):
@@ -599,7 +608,7 @@ class Compare(Walk):
         f, kinds = self.f, self.bits.kinds
         begin = f.cast("zext", self.entry("bit_firsts", tree), "i64")
         if self.bits.words.max(initial=0) <= 1:
-            return [self._lowest(v) for v in self.words(begin, row, groups)]
+            return [self.lowest(v, self.bit_vector) for v in self.words(begin, row, groups)]
         end = f.cast("zext", self.entry("bit_firsts", f.add(tree, 1)), "i64")
         found = [(self.bit_vector, "zeroinitializer")] * groups
         with f.loop(begin, end, kinds, carried=found) as loop:  # the last word first
@@ -609,7 +618,9 @@ class Compare(Walk):
             base = f.cast("trunc", f.mul(number, 8 * self.size), self.word)
             following = []
             for v, before in zip(self.words(word, row, groups), loop.carried, strict=True):
-                place = f.binary("add", self._lowest(v), f.broadcast(self.word, base, self.wide))
+                place = f.binary(
+                    "add", self.lowest(v, self.bit_vector), f.broadcast(self.word, base, self.wide)
+                )
                 some = f.compare("ne", v, "zeroinitializer")
                 following.append(f.select(some, self.bit_vector, place, before))
             loop.carry(*following)
@@ -642,13 +653,6 @@ class Compare(Walk):
             left = loop.results
         return left
 
-    def _lowest(self, bits: str) -> Reg:
-        """The number of the lowest bit."""
-        function = self.f.text.declare(
-            f"llvm.cttz.{mangled(self.bit_vector)}", self.bit_vector, [self.bit_vector, "i1"]
-        )
-        return self.f.call(self.bit_vector, function, f"{self.bit_vector} {bits}", "i1 false")
-
     def add_leaf(self, tree: str, leaf: str, column: str) -> None:
         """Adds the weights of a vector's leaves to the vector at `column` and those behind."""
         f = self.f
@@ -663,9 +667,4 @@ class Compare(Walk):
             total = self.combined(f.load(self.lanes_of, place, self.size), weights, self.lanes_of)
             f.store(self.lanes_of, total, place, self.size)
 
-        if self.each <= UNROLLED:
-            for c in range(self.each):
-                one(c)
-        else:
-            with f.loop(0, self.each) as loop:
-                one(loop.index)
+        self.for_columns(one)

@@ -188,15 +188,20 @@ _ERFC32 = (
 _LOG2E = 1 / log(2)
 
 
-def _exp32_of_parts(v: Vectors, x: str) -> tuple[str, str]:
-    """(p, n): exp(x) = p * 2**floor(n), for x clamped already: n in sixteenths, whose powers below 2 lie in a
-    register, so that the polynomial is half as long."""
-    form = _FORMATS["float32"]
+def _in_parts(v: Vectors, x: str) -> tuple[str, str, str]:
+    """(t, n, r): x = n ln 2 + r, with n in whole parts; the lowest bits of t number the part."""
+    form = _FORMATS[v.dtype]
     rounder = v.constant(form.rounder / _PARTS)
     t = v.fma(x, v.constant(_LOG2E), rounder)
     n = v.sub(t, rounder)
     r = v.fma(n, v.constant(-form.ln2_high), x)
-    r = v.fma(n, v.constant(-form.ln2_low), r)
+    return t, n, v.fma(n, v.constant(-form.ln2_low), r)
+
+
+def _exp32_of_parts(v: Vectors, x: str) -> tuple[str, str]:
+    """(p, n): exp(x) = p * 2**floor(n), for x clamped already: n in sixteenths, whose powers below 2 lie in a
+    register, so that the polynomial is half as long."""
+    t, n, r = _in_parts(v, x)
     p = v.fma(v.mul(r, r), v.polynomial(r, _EXP32_PART), r)
     powers = [literal(float(np.float32(2.0 ** (k / _PARTS))), "float32") for k in range(_PARTS)]
     power = v.permuted([vector_constant("float", powers)], v.bits(t))
@@ -420,13 +425,7 @@ def _exp64(v: Vectors, x: str, low: str | None = None) -> str:
 def _exp64_of_parts(v: Vectors, x: str, low: str | None, least: float = -746.0) -> str:
     """(1 + p) * 2**n, 0 below `least`, with n in sixteenths, whose powers below 2 lie in two registers: the
     polynomial is half as long as that of whole n."""
-    form = _FORMATS["float64"]
-    rounder = v.constant(form.rounder / _PARTS)
-    bounded = _clamp(v, x, least, 710.0)
-    t = v.fma(bounded, v.constant(_LOG2E), rounder)
-    n = v.sub(t, rounder)
-    r = v.fma(n, v.constant(-form.ln2_high), bounded)
-    r = v.fma(n, v.constant(-form.ln2_low), r)
+    t, n, r = _in_parts(v, _clamp(v, x, least, 710.0))
     if low is not None:
         r = v.add(r, low)
     p = v.fma(v.mul(r, r), v.polynomial(r, _EXP64_PART), r)

@@ -20,7 +20,7 @@ from .. import costs
 from ..costs import Estimate
 from ..kernel import KernelFunction, KernelText, Step
 from ..text.conversion import cast
-from ..text.emitter import vector_type
+from ..text.emitter import Reg, vector_type
 from ..text.memory import load_first, store_first
 from ..text.shuffles import across
 from ..text.vectors import Vectors
@@ -86,10 +86,7 @@ def _block(
     filled = size
     if integers and size < block:
         filled = form.padded_depth % block or block
-    pieces = [(k, min(lanes, size - k)) for k in range(0, filled, lanes)]
-    numbers = [
-        load_first(f, "float32", lanes, f.offset(at, 4 * k), n) if n > 0 else v.constant(0) for k, n in pieces
-    ]
+    pieces, numbers = _loaded(f, v, at, size, filled)
     greatest: str = v.abs(numbers[0])
     for x in numbers[1:]:
         greatest = v.maximum(greatest, v.abs(x))
@@ -106,6 +103,17 @@ def _block(
         place = f.offset(out, f.add(f.mul(index, block), k))
         store_first(f, "int8", lanes, cast(v, "int8", x, within=True), place, min(lanes, filled - k))
     _finish(f, form, out, index, f.extract(step, 0), v, rounded)
+
+
+def _loaded(
+    f: KernelFunction, v: Vectors, at: str, size: int, filled: int
+) -> tuple[list[tuple[int, int]], list[Reg]]:
+    """The elements of a block of `size`, with zeros up to `filled`, a vector each: (its first, how many of
+    the block it has), and what it holds."""
+    pieces = [(k, min(v.lanes, size - k)) for k in range(0, filled, v.lanes)]
+    return pieces, [
+        load_first(f, v.dtype, v.lanes, f.offset(at, 4 * k), n) if n > 0 else v.constant(0) for k, n in pieces
+    ]
 
 
 def _finish(
@@ -155,10 +163,7 @@ def _digits(
     v, words = Vectors(f, "float32", lanes), Vectors(f, "int32", lanes)
     at, to = (f.offset(start, f.mul(index, n * form.block)) for start, n in ((source, 4), (out, 1)))
     filled = padded(size, form.group)
-    pieces = [(k, min(lanes, size - k)) for k in range(0, filled, lanes)]
-    numbers = [
-        load_first(f, "float32", lanes, f.offset(at, 4 * k), n) if n > 0 else v.constant(0) for k, n in pieces
-    ]
+    pieces, numbers = _loaded(f, v, at, size, filled)
     magnitudes = [words.bit_and(v.bits(x), words.constant(0x7FFFFFFF)) for x in numbers]
     greatest: str = magnitudes[0]
     for x in magnitudes[1:]:  # as integers, among which a NaN is the greatest
