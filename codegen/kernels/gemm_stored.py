@@ -142,9 +142,9 @@ def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Es
         rows, dot = DIGITS if alone else m, _dot(form, form.block, target)
         four = 1 / costs.dot_rate(target, dot)
         made = four * costs.TO_WORDS if dot is not None and dot.words else 0
-        # products of four, half a broadcast, and for each block a conversion, a product and a sum
-        inside = rows * vectors * (four / 4 + (0.5 + made) / (4 * tiling.vectors) + 3 / form.block)
-        inside += -(-m // tiling.rows) * vectors * (1.5 + made) / 4
+        broadcast, scaled = (costs.BYTES_BROADCAST + made) / 4, costs.BLOCK_SCALED / form.block
+        inside = rows * vectors * (four / 4 + broadcast / tiling.vectors + scaled)
+        inside += -(-m // tiling.rows) * vectors * (costs.CODES_LOADED + made) / 4
         found = costs.compute(target, inside) + costs.overhead(target, costs.TILE * -(-n // tiling.lanes))
         found += costs.epilogue(target, node, "float32") + costs.traffic(target, node) + costs.step(target)
     else:

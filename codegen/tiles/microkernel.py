@@ -155,8 +155,9 @@ def step_time(target: Target, rows: int, vectors: int, chains: int = 1, dot: Dot
         issue: float = (rows * vectors + made) / costs.dot_rate(target, dot)
         if target.memory_broadcasts and not _reads_broadcasts(vectors, dot):
             issue *= costs.BROADCAST
-    else:  # a copy, a product and a sum each, and a shuffle for each broadcast, four a cycle
-        issue = (rows * ((5 if dot is not None and dot.widened else 3) * vectors + 2) + vectors) / 2
+    else:  # two in the time of a multiply-add
+        product = costs.UNFUSED_PAIR if dot is not None and dot.widened else costs.UNFUSED
+        issue = (rows * (product * vectors + costs.UNFUSED_ROW) + vectors) / 2
     loads = target.facts.narrow * rows + vectors
     return costs.step_time(target, issue, loads, chains)
 
