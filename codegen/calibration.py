@@ -25,7 +25,7 @@ from .text.emitter import ENTRY, Function, Text, vector_type
 from .text.vectors import Vectors
 from .tiles import matrix
 from .tiles.microkernel import fetched_ahead
-from .tiles.panel import prefetch_line
+from .tiles.panel_operand import prefetch_line
 
 CHAINS = 12  # sums that do not wait for each other: more than any latency times any rate
 MIXED = 24  # of all kinds together: more than any latency times any rate

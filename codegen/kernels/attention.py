@@ -34,7 +34,7 @@ from ..tiles import mask
 from ..tiles import microkernel as mk
 from ..tiles.lines import Lines, joined
 from ..tiles.packing import pack_panel, padded
-from ..tiles.panel import Panel, widened
+from ..tiles.panel_operand import Panel, widened
 from ..tiles.softmax import Softmax
 from ..tiles.strides import broadcast_stride, row_major
 

@@ -29,6 +29,16 @@ from ..kernel import Choice, Code, Offer
 from ..tiles import gathered_pixels
 from ..tiles.blocked import Image, Window, halo_layout, image_of, plane_axes, window_of, without_halo, wrapped
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, oriented, pack_operand, packed_operands
+from ..tiles.channel_panels import (
+    Panels,
+    PanelTiling,
+    by_depth,
+    in_dot_panels,
+    in_panels,
+    panel_tilings,
+    starts,
+    widest,
+)
 from ..tiles.conv_plan import (
     SHARED,
     ConvPlan,
@@ -42,16 +52,6 @@ from ..tiles.conv_plan import (
 )
 from ..tiles.lines import read_again
 from ..tiles.microkernel import waits
-from ..tiles.panels import (
-    Panels,
-    PanelTiling,
-    by_depth,
-    in_dot_panels,
-    in_panels,
-    panel_tilings,
-    starts,
-    widest,
-)
 from ..tiles.run_packing import packed_by_run, packing_estimate
 from ..tiles.stored_panel import stored_halves
 

@@ -28,10 +28,10 @@ from ..kernel import Choice, Code, Kernel, KernelFunction, KernelText, Offer, of
 from ..text.memory import clear_bytes, copy_bytes
 from ..tiles.blocked import Image, Window, clear_border, displaced, image_of, without_halo
 from ..tiles.blocked_epilogue import Epilogue
+from ..tiles.channel_panels import PanelTiling
 from ..tiles.conv_plan import ConvPlan, emit_panel, emit_tiles, kinds_of, tile_shape
 from ..tiles.copied_rows import CopiedRows
 from ..tiles.lines import Lines, joined
-from ..tiles.panels import PanelTiling
 from . import conv, conv_planar, conv_stem, depthwise, pool, winograd
 from .depthwise import DepthwisePlan, FloatStrip, emit_block, emit_strip
 from .pool import PoolPlan

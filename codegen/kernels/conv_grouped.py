@@ -26,11 +26,11 @@ from ..text.emitter import ENTRY
 from ..text.memory import first_lanes
 from ..tiles.blocked import without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
+from ..tiles.channel_panels import Panels, PanelTiling, bytes_of, in_groups
 from ..tiles.conv_plan import ConvPlan, emit_plan, extended, tile_estimate
 from ..tiles.grouped import GroupedPanel, Grouping, convolution, grouping
 from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, multiply_add_beside, waits
-from ..tiles.panel import Panel, prefetch_line
-from ..tiles.panels import Panels, PanelTiling, bytes_of, in_groups
+from ..tiles.panel_operand import Panel, prefetch_line
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from ..tiles.window_sums import merged, nest, taps
 from .conv import dot_of, is_summed, padded_layout, plan_of, window

@@ -33,12 +33,12 @@ from ..text.vectors import Vectors
 from ..tiles import gathered_pixels, matrix
 from ..tiles.blocked import Image, Window, clear_planes, displaced, halo_layout, image_of, without_halo
 from ..tiles.blocked_epilogue import Epilogue, Finish, operand_layouts, pack_operand, packed_operands
+from ..tiles.channel_panels import Panels, by_depth, in_dot_panels, panels_of, starts
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.matrix import MatrixTile
 from ..tiles.matrix_blocks import MOST_POSITIONS, Block, Cutter, Place, Plane, blocks_of, heights, is_known
 from ..tiles.microkernel import plus
-from ..tiles.panel import Ahead
-from ..tiles.panels import Panels, by_depth, in_dot_panels, panels_of, starts
+from ..tiles.panel_operand import Ahead
 from .conv import window
 
 MultiplyAdd = Callable[..., tuple[str, Ahead | None]]  # `matrix.multiply_add`, or one of the same operands

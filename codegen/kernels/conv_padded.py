@@ -22,10 +22,10 @@ from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, Offer
 from ..tiles.blocked import halo_layout, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, packed_operands
+from ..tiles.channel_panels import Panels, PanelTiling, panel_tilings, panels_of
 from ..tiles.conv_plan import ConvPlan, emit_plan, extended, in_slices, tile_estimate
 from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add
-from ..tiles.panel import Panel
-from ..tiles.panels import Panels, PanelTiling, panel_tilings, panels_of
+from ..tiles.panel_operand import Panel
 from ..tiles.taps import PADDED_SHARE, Taps, reaching_share, window_taps
 from . import conv
 from .conv import dense_images, is_plain, plan_of, window

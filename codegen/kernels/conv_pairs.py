@@ -18,11 +18,11 @@ from ...records import dataclass
 from ...target import Target
 from ..kernel import Choice, Code, KernelFunction, Offer
 from ..tiles.blocked import Window
+from ..tiles.channel_panels import PanelTiling, by_depth, in_dot_panels, starts
 from ..tiles.conv_plan import ConvPlan, extended, kinds_of
 from ..tiles.microkernel import Rows, Tile, fixed_rows
 from ..tiles.pair_sums import FURTHER, GROUP, MOST_FURTHER, Excess, Further, further_steps, with_further
-from ..tiles.panel import Panel
-from ..tiles.panels import PanelTiling, by_depth, in_dot_panels, starts
+from ..tiles.panel_operand import Panel
 from . import conv
 from .conv import plan_of, window
 

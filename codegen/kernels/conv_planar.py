@@ -39,7 +39,7 @@ from ..tiles.microkernel import (
     most_rows,
     multiply_add,
 )
-from ..tiles.panel import Panel
+from ..tiles.panel_operand import Panel
 from ..tiles.strides import broadcast_stride, row_major
 from .conv import dense_images, is_plain, window
 

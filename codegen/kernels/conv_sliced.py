@@ -23,10 +23,10 @@ from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
 from ..tiles.blocked import Image
 from ..tiles.blocked_epilogue import place_in
+from ..tiles.channel_panels import Panels, PanelTiling
 from ..tiles.conv_plan import ConvPlan, Slice, emit_panel, emit_tiles, extended, held_steps
 from ..tiles.lines import cut_lines
 from ..tiles.microkernel import Address, Tile
-from ..tiles.panels import Panels, PanelTiling
 from . import conv
 from .conv import dense_images, is_plain, pack, plan_of
 

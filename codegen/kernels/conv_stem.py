@@ -30,10 +30,10 @@ from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText, Offer, single
 from ..tiles.blocked import Image, Window, image_of, plane_axes, without_halo
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, oriented, pack_operand, packed_operands
+from ..tiles.channel_panels import PanelTiling, panel_tilings, panels_of
 from ..tiles.conv_plan import ConvPlan, emit_panel, emit_tiles, tile_shape
 from ..tiles.copied_rows import CopiedRows
 from ..tiles.lines import Lines, cut_lines
-from ..tiles.panels import PanelTiling, panel_tilings, panels_of
 from ..tiles.run_packing import packed_by_run, packing_estimate
 from .conv import dense_images, dot_of, estimate, is_plain, packed_groups, packed_panels, window
 

@@ -28,10 +28,10 @@ from ..text.vectors import Vectors
 from ..tiles import gathered_pixels, matrix, thirds
 from ..tiles.blocked import Image, displaced, halo_layout, image_of, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
+from ..tiles.channel_panels import Panels
 from ..tiles.matrix_blocks import Block
 from ..tiles.packing import padded
-from ..tiles.panel import load_widened
-from ..tiles.panels import Panels
+from ..tiles.panel_operand import load_widened
 from ..tiles.stored_panel import stored_halves
 from ..tiles.thirds import Parts
 from .conv import window

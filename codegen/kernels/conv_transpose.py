@@ -39,11 +39,11 @@ from ..tiles.blocked import (
     without_halo,
 )
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
+from ..tiles.channel_panels import Panels, PanelTiling, by_depth, in_panels, panel_tiling, panels_of
 from ..tiles.conv_plan import ConvPlan, emit_panel, emit_tiles, tile_estimate, tile_shape
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import Tile, most_rows, waits
-from ..tiles.panel import Panel
-from ..tiles.panels import Panels, PanelTiling, by_depth, in_panels, panel_tiling, panels_of
+from ..tiles.panel_operand import Panel
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from ..tiles.window_sums import accumulate
 from .conv import is_plain

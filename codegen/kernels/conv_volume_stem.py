@@ -27,12 +27,12 @@ from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
 from ..tiles.blocked import Image, clear_border, displaced, image_of, without_halo
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
+from ..tiles.channel_panels import Panels, PanelTiling, panel_tilings, panels_of
 from ..tiles.conv_plan import ConvPlan, emit_panel, emit_tiles, tile_shape
 from ..tiles.copied_rows import CopiedRows
 from ..tiles.lines import cut_lines
 from ..tiles.microkernel import Tile
-from ..tiles.panel import Panel
-from ..tiles.panels import Panels, PanelTiling, panel_tilings, panels_of
+from ..tiles.panel_operand import Panel
 from ..tiles.window_sums import merged, nest, taps
 from .conv import estimate, is_plain, packed_panels
 from .conv_stem import MOST_CHANNELS, SCRATCH_BYTES

@@ -48,10 +48,10 @@ from ..tiles.blocked_epilogue import (
     pack_operand,
     packed_operands,
 )
+from ..tiles.channel_panels import Panels
 from ..tiles.lines import Lines, cut_lines, shared_lines
 from ..tiles.microkernel import fused
-from ..tiles.panel import load_widened
-from ..tiles.panels import Panels
+from ..tiles.panel_operand import load_widened
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from .conv import is_plain, window
 

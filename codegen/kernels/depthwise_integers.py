@@ -34,9 +34,9 @@ from ..tiles.blocked_epilogue import (
     pack_operand,
     packed_operands,
 )
+from ..tiles.channel_panels import bytes_of, in_groups, starts
 from ..tiles.microkernel import dot_product, plus
-from ..tiles.panel import widened
-from ..tiles.panels import bytes_of, in_groups, starts
+from ..tiles.panel_operand import widened
 from .conv import dot_of, padded_layout, window
 from .depthwise import DepthwisePlan, Lanes, emit_strips, lanes_of, permuted, strip_rows, unrolls, widths_of
 

@@ -36,7 +36,7 @@ from ..tiles.epilogue import Epilogue, Operand, Place
 from ..tiles.gemm_tiling import Tiling, copied, dot_of, estimate, expected, in_parts, packing, tilings
 from ..tiles.lines import Lines, shared_lines
 from ..tiles.packing import pack_columns, pack_panel, padded
-from ..tiles.panel import Ahead, Panel
+from ..tiles.panel_operand import Ahead, Panel
 from ..tiles.stored_panel import stored_form
 
 # Choosing ----------------------------------------------------------------------------------------

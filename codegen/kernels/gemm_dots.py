@@ -30,7 +30,7 @@ from ..tiles import gemm_tiling
 from ..tiles import microkernel as mk
 from ..tiles.contraction import A, B, Product, contraction_of, itemsizes, product_of, tiled_product
 from ..tiles.gemm_tiling import Tiling
-from ..tiles.panel import load_widened, widened
+from ..tiles.panel_operand import load_widened, widened
 from .gemm import Gemm
 
 MOST_ROWS = 4  # of a tile

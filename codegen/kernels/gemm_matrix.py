@@ -32,7 +32,7 @@ from ..tiles import gemm_tiling, matrix
 from ..tiles.contraction import A, B, Product, product_of, tiled_product
 from ..tiles.epilogue import Place
 from ..tiles.matrix import MatrixTile
-from ..tiles.panel import Ahead
+from ..tiles.panel_operand import Ahead
 from .gemm import Gemm, pack_product
 
 NEAR = 0.75  # of the first-level cache, for a run of steps

@@ -37,7 +37,7 @@ from ..tiles import microkernel as mk
 from ..tiles.contraction import A, B, Product, product_of, tiled_product
 from ..tiles.epilogue import Epilogue, Place
 from ..tiles.matrix import MatrixTile, Writer
-from ..tiles.panel import Ahead, Panel
+from ..tiles.panel_operand import Ahead, Panel
 from ..tiles.rounded_rows import digits_step, row_bytes
 from ..tiles.stored_panel import DIGITS, Form, stored_form, stored_operand
 from ..tiles.thirds import Parts

@@ -33,7 +33,7 @@ from ..text.scalar import lower
 from ..tiles import microkernel as mk
 from ..tiles import rounded_state, stored_panel
 from ..tiles.packing import pack_columns, pack_panel, padded
-from ..tiles.panel import Panel
+from ..tiles.panel_operand import Panel
 from ..tiles.rounded_state import RoundedState
 from ..tiles.stored_panel import Form
 

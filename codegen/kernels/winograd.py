@@ -54,9 +54,9 @@ from ..kernel import (
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
 from ..tiles.blocked import clear_planes, plane_axes, reckoned, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
+from ..tiles.channel_panels import Panels, by_depth, in_panels, panel_tiling, panels_of
 from ..tiles.grouped import channel_ranges
 from ..tiles.microkernel import height_counts, most_rows, step_time
-from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of
 from ..tiles.run_packing import packed_by_run, packing_estimate
 from ..tiles.stored_panel import stored_halves
 from ..tiles.winograd_arithmetic import Arithmetic, of_bytes, of_numbers

@@ -20,10 +20,10 @@ from ..kernel import Code, KernelFunction, KernelText, single
 from ..text.emitter import ENTRY, Function, scalar_type
 from .blocked import Image, Lattice, Window, Wrapped, clear_planes, cover, gathered, spread
 from .blocked_epilogue import COLUMN, Epilogue, Finish
+from .channel_panels import Panels, PanelTiling, panels_of, widest
 from .lines import Lines, cut_lines, shared_lines
 from .microkernel import Address, Tile, load_tile, most_rows, plus, step_time, store_tile, widen_panel
-from .panel import Ahead, Panel
-from .panels import Panels, PanelTiling, panels_of, widest
+from .panel_operand import Ahead, Panel
 from .run_packing import RunPanels
 from .window_sums import accumulate
 

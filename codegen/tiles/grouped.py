@@ -16,7 +16,7 @@ from ...ir.graph import Node
 from ...ir.ops import Conv, Fused
 from ...ir.shuffles import shuffle_of
 from ...records import dataclass
-from .panels import Panels
+from .channel_panels import Panels
 
 PANEL = 30  # what a panel costs besides its steps of k, in products of a vector
 STEP = 0.9  # and each of these

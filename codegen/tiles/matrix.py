@@ -25,7 +25,7 @@ from ...target import (
     Target,
 )
 from ..text.emitter import Function
-from .panel import Ahead
+from .panel_operand import Ahead
 
 STEP_BYTES = 64  # of every row, in a step
 HIGH, WIDE = 2, 2  # registers of rows and of columns that a tile has at most

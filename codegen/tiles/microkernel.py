@@ -19,7 +19,7 @@ from .. import costs
 from ..text.emitter import Function, memory_type, scalar_type, vector_type
 from ..text.memory import Count, load_first, store_first
 from ..text.vectors import Vectors
-from .panel import Panel, load_group, load_widened, prefetch_line, widened
+from .panel_operand import Panel, load_group, load_widened, prefetch_line, widened
 
 PAGE = 4096  # bytes
 SMALL = 4  # registers of sums of a tile whose unrolled steps need no more than there are

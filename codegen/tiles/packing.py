@@ -1,4 +1,4 @@
-"""Panels: a matrix B[k, n] stored as [N/NR][K][NR], in compiled constants and by code at run time.
+"""Packing: a matrix B[k, n] stored as [N/NR][K][NR], in compiled constants and by code at run time.
 
 A tile streams through its panel from the first byte to the last. The last panel is as wide as the
 vectors that it needs; what its columns beyond N hold is never stored. For tiles with a dot product `group`

@@ -24,7 +24,7 @@ from ...target import LINE
 from ..text.emitter import Function
 from .microkernel import Rows, Tile, multiply_add
 from .packing import padded
-from .panel import Panel
+from .panel_operand import Panel
 
 GROUP = 4  # terms of a step
 MOST = 128  # of two weights of one sign that an unsigned byte each is multiplied with

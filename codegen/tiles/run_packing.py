@@ -20,7 +20,7 @@ from ..costs import Estimate
 from ..kernel import Argument, Code, KernelFunction, KernelText, Step
 from ..text.emitter import ENTRY, vector_constant, vector_type
 from ..text.shuffles import transpose
-from .panels import Panels
+from .channel_panels import Panels
 
 #: Of the panel-th panel of its kind: where it begins in bytes, and the input channels that it sums over,
 #: first and beyond the last.

@@ -28,7 +28,7 @@ from ..text.vectors import Vectors
 from .contraction import Product
 from .microkernel import Rows, Tile, far_ahead, frozen, product, row_address
 from .packing import padded
-from .panel import Ahead, load_widened, prefetch_line, widened
+from .panel_operand import Ahead, load_widened, prefetch_line, widened
 
 WORD = 4  # bytes
 ADDED = 1 << 23  # to a code that is put into the mantissa of this number, whose last bit counts 1

@@ -33,7 +33,7 @@ from ..text.memory import load_first
 from ..text.vectors import Vectors
 from . import matrix
 from .matrix import MatrixTile, Writer
-from .panel import Ahead, load_widened
+from .panel_operand import Ahead, load_widened
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ...target import LINE
 from ..kernel import KernelFunction
 from .blocked import Image, Window
 from .microkernel import Tile, chains_for, fetched_ahead, fixed_rows, multiply_add, streams_for
-from .panel import Panel, prefetch_line
+from .panel_operand import Panel, prefetch_line
 from .strides import continues
 
 

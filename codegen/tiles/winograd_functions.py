@@ -18,9 +18,9 @@ from ..text.emitter import ENTRY
 from ..text.vectors import Vectors
 from .blocked import Folded, lattice
 from .blocked_epilogue import Finish
+from .channel_panels import Panels
 from .microkernel import Tile, load_tile, store_tile
-from .panel import Panel, load_widened
-from .panels import Panels
+from .panel_operand import Panel, load_widened
 from .window_sums import nest
 from .winograd_plan import WinogradPlan
 from .winograd_transforms import Transformed, axes, by_columns, by_rows

@@ -19,10 +19,10 @@ from ..kernel import Choice, KernelFunction
 from ..text.emitter import ENTRY, Function
 from .blocked import Folded, Window, image_of
 from .blocked_epilogue import Epilogue
+from .channel_panels import Panels, panels_of
 from .lines import Lines
 from .microkernel import Tile, equal_heights, for_equal_tiles, waits
-from .panel import Ahead
-from .panels import Panels, panels_of
+from .panel_operand import Ahead
 from .run_packing import RunPanels
 from .winograd_arithmetic import Arithmetic
 

@@ -12,7 +12,7 @@ from onnxc.codegen.kernels import gemm
 from onnxc.codegen.lowering.lower import lower
 from onnxc.codegen.lowering.select_kernels import select_kernels
 from onnxc.codegen.tiles import gemm_tiling, microkernel
-from onnxc.codegen.tiles.panels import panel_tiling, panel_tilings
+from onnxc.codegen.tiles.channel_panels import panel_tiling, panel_tilings
 from onnxc.ir import dims, expr
 from onnxc.ir.ops import Conv
 from onnxc.ir.text_parser import parse

@@ -28,7 +28,7 @@ from support.blocked_cases import (
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import conv, conv_grouped, conv_stem, conv_transpose
 from onnxc.codegen.tiles import conv_plan
-from onnxc.codegen.tiles.panels import panels_of
+from onnxc.codegen.tiles.channel_panels import panels_of
 from onnxc.facts import Facts
 from onnxc.ir import dims, expr
 from onnxc.ir.expr import input_, sigmoid

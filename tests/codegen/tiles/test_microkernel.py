@@ -15,7 +15,7 @@ from onnxc.codegen.text.emitter import Text
 from onnxc.codegen.text.memory import load_first, store_first
 from onnxc.codegen.tiles import microkernel as mk
 from onnxc.codegen.tiles.packing import pack_columns, pack_panel
-from onnxc.codegen.tiles.panel import Panel
+from onnxc.codegen.tiles.panel_operand import Panel
 from onnxc.ir import dtypes
 from onnxc.target import LEVELS, TARGETS, runs_here
 
