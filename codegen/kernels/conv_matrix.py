@@ -317,7 +317,8 @@ class Convolution:
             wide = f.load(vector_type(memory_type(x.dtype), x.block), pointer, x.align)
             return f.cast("bitcast", from_computed(Vectors(f, packed.dtype, x.block), wide), lanes)
 
-        with k.entry() as f, self.packed_row(f) as (group, source, to):
+        with k.entry() as f, self.packed_row(f) as ((n, group, row), source):
+            to = self.packed_place(f, n, group, row)
             for blocks, begin, end in self._groups():
                 with f.when(f.all_of(f.compare("uge", group, begin), f.compare("ult", group, end))):
                     at = displaced(f, source, ((group, packed.block // x.block * x.plane),))
@@ -346,9 +347,9 @@ class Convolution:
         return window(self.node).strides if self.gathers else (1, 1)
 
     @contextmanager
-    def packed_row(self, f: KernelFunction) -> Iterator[tuple[str, str, str]]:
-        """The parts, of which each is a row of pixels: its block of packed channels, where its pixels are in
-        the first channels of the image, and where they go."""
+    def packed_row(self, f: KernelFunction) -> Iterator[tuple[tuple[str, str, str], str]]:
+        """The parts, each a row of pixels: its image, its block of packed channels, its number, and where its
+        pixels are in the first channels of the image."""
         x, packed = image_of(self.node.inputs[0].tensor), self.packed
         first = x.origin if self.gathers else 0
         with f.loop("%first", "%last") as part:
@@ -356,8 +357,12 @@ class Convolution:
             n, group = f.divide(rest, packed.blocks)
             down = self.steps_between[0] * x.row
             source = displaced(f, f.offset(f.input(0), f.size(first)), ((n, x.image), (row, down)))
-            to = displaced(f, f.temporary(0), ((n, packed.image), (group, packed.plane), (row, packed.row)))
-            yield group, source, to
+            yield (n, group, row), source
+
+    def packed_place(self, f: KernelFunction, n: str, group: str, row: str) -> str:
+        """Where such a row goes."""
+        packed = self.packed
+        return displaced(f, f.temporary(0), ((n, packed.image), (group, packed.plane), (row, packed.row)))
 
     def _groups(self) -> list[tuple[int, int, int]]:
         """(blocks of channels that there are, first, behind the last) for the blocks of the packed image."""

@@ -174,8 +174,9 @@ class _Thirds(Convolution):
         """Splits the channels of a step of k of every pixel; a part is a row of pixels."""
         k, x, packed = KernelText(self.target), image_of(self.node.inputs[0].tensor), self.packed
         whole = self.unit.depth // x.block
-        with k.entry() as f, self.packed_row(f) as (group, source, to):
+        with k.entry() as f, self.packed_row(f) as ((n, group, row), source):
             source = displaced(f, source, ((group, whole * x.plane),))
+            to = self.packed_place(f, n, group, row)
             left = f.sub(x.blocks, f.mul(group, whole))
 
             def pixels(present: int) -> None:
