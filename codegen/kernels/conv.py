@@ -53,7 +53,7 @@ from ..tiles.conv_plan import (
 from ..tiles.lines import read_again
 from ..tiles.microkernel import waits
 from ..tiles.run_packing import packed_by_run, packing_estimate
-from ..tiles.stored_panel import stored_halves
+from ..tiles.stored_form import stored_halves
 
 SUITS = 0.95  # of the usual panels' time that wider ones take where they suit the lengths of lines better
 

@@ -32,7 +32,7 @@ from ..tiles.channel_panels import Panels
 from ..tiles.matrix_blocks import Block
 from ..tiles.packing import padded
 from ..tiles.panel_operand import load_widened
-from ..tiles.stored_panel import stored_halves
+from ..tiles.stored_form import stored_halves
 from ..tiles.thirds import Parts
 from .conv import window
 from .conv_matrix import (

@@ -37,7 +37,7 @@ from ..tiles.gemm_tiling import Tiling, copied, dot_of, estimate, expected, in_p
 from ..tiles.lines import Lines, shared_lines
 from ..tiles.packing import pack_columns, pack_panel, padded
 from ..tiles.panel_operand import Ahead, Panel
-from ..tiles.stored_panel import stored_form
+from ..tiles.stored_form import stored_form
 
 # Choosing ----------------------------------------------------------------------------------------
 

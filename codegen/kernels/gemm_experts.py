@@ -25,11 +25,10 @@ from ..nests.nest import fail
 from ..tiles import epilogue as epilogues
 from ..tiles import gemm_tiling
 from ..tiles import microkernel as mk
-from ..tiles import stored_panel as panels
 from ..tiles.contraction import B, Product, product_of
 from ..tiles.gemm_tiling import Tiling
 from ..tiles.lines import Lines
-from ..tiles.stored_panel import stored_form, stored_operand
+from ..tiles.stored_form import packed_panels, stored_form, stored_operand
 from . import gemm, gemm_stored
 from .gemm import Gemm
 
@@ -173,7 +172,7 @@ def pack(node: Node[Fused], choice: Choice[Tiling], operand: int) -> Constant | 
         return None
     if isinstance(tiling, gemm_stored.Tiling):
         found = offered(stored_operand(whole, product), node)
-        return panels.packed(tiling.form, found, tiling.vectors * tiling.lanes, tiling.lanes)
+        return packed_panels(tiling.form, found, tiling.vectors * tiling.lanes, tiling.lanes)
     return gemm.pack_product(whole, product, tiling, 1, 1)
 
 

@@ -24,7 +24,7 @@ from ..text.emitter import Function
 from ..tiles import gemm_tiling
 from ..tiles import microkernel as mk
 from ..tiles.contraction import A, Product, product_of, tiled_product
-from ..tiles.stored_panel import stored_form
+from ..tiles.stored_form import stored_form
 from . import gemm
 from .gemm import Gemm
 

@@ -29,7 +29,8 @@ from ..tiles import microkernel as mk
 from ..tiles import stored_panel as panels
 from ..tiles.contraction import A, Axis, B, Product, product_of
 from ..tiles.rounded_rows import IN_DIGITS, digits_step, rounding, rounding_step, row_bytes
-from ..tiles.stored_panel import DIGITS, Form, stored_form, stored_operand
+from ..tiles.stored_form import Form, packed_panels, stored_form, stored_operand
+from ..tiles.stored_panel import DIGITS
 from .gemm import Gemm
 
 # Kinds of tiles, in their names:
@@ -174,7 +175,7 @@ def pack(node: Node[Contract], choice: Choice[Tiling], operand: int) -> Constant
         return None
     tiling = choice.tiling
     found = offered(stored_operand(node, product), node)
-    return panels.packed(tiling.form, found, tiling.vectors * tiling.lanes, tiling.lanes)
+    return packed_panels(tiling.form, found, tiling.vectors * tiling.lanes, tiling.lanes)
 
 
 # Emission ----------------------------------------------------------------------------------------

@@ -39,7 +39,8 @@ from ..tiles.epilogue import Epilogue, Place
 from ..tiles.matrix import MatrixTile, Writer
 from ..tiles.panel_operand import Ahead, Panel
 from ..tiles.rounded_rows import digits_step, row_bytes
-from ..tiles.stored_panel import DIGITS, Form, stored_form, stored_operand
+from ..tiles.stored_form import Form, packed_panels, stored_form, stored_operand
+from ..tiles.stored_panel import DIGITS
 from ..tiles.thirds import Parts
 from . import gemm, gemm_matrix, gemm_stored
 from .gemm_matrix import Matrices
@@ -259,7 +260,7 @@ def pack(node: Node[Contract], choice: Choice[Tiling], operand: int) -> Constant
     tiling = choice.tiling
     if tiling.form is None:
         return gemm.pack_product(node, product, tiling, 1, tiling.k_step)
-    return stored_panel.packed(
+    return packed_panels(
         tiling.form, offered(stored_operand(node, product), node), tiling.vectors * tiling.lanes, tiling.lanes
     )
 

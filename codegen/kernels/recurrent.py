@@ -35,7 +35,7 @@ from ..tiles import rounded_state, stored_panel
 from ..tiles.packing import pack_columns, pack_panel, padded
 from ..tiles.panel_operand import Panel
 from ..tiles.rounded_state import RoundedState
-from ..tiles.stored_panel import Form
+from ..tiles.stored_form import Form, form_of, pack_stored
 
 REUSE = 4  # tiles of rows in a part whose weights exceed the second-level cache
 ALL = 0  # rows in a part
@@ -224,7 +224,7 @@ def _forms(node: Node[Recurrent], target: Target) -> list[Form]:
     halves = [as_halves(found) for found in stored]
     found: list[Form] = []
     for option in (stored, halves):
-        forms = {None if one is None else stored_panel.form_of(one, target) for one in option}
+        forms = {None if one is None else form_of(one, target) for one in option}
         found += [form for form in forms if form is not None and len(forms) == 1]
     return found
 
@@ -234,7 +234,7 @@ def _integers(node: Node[Recurrent], target: Target) -> list[tuple[Form, Dot]]:
     dot = target.byte_dot(*rounded_state.TYPES)
     if not node.op.rounded or dot is None:
         return []
-    forms = {stored_panel.form_of(found, target) for found in _stored(node)}
+    forms = {form_of(found, target) for found in _stored(node)}
     return [
         (form, dot) for form in forms if len(forms) == 1 and form is not None and rounded_state.takes(form)
     ]
@@ -289,7 +289,7 @@ def pack(node: Node[Recurrent], choice: Choice[Tiling], operand: int) -> Constan
             for first, count in each:
                 part = moved(found, _part((op.hidden, op.columns), 1, first, count), (op.hidden, count))
                 part = offered(part, node)
-                rows.append(stored_panel.pack_stored(offered(form, node), part, width, tiling.lanes))
+                rows.append(pack_stored(offered(form, node), part, width, tiling.lanes))
                 if tiling.dot is not None:
                     rows.append(rounded_state.sums_of(part, tiling.lanes))
         return np.concatenate(rows).reshape(len(op.directions), -1)

@@ -58,7 +58,7 @@ from ..tiles.channel_panels import Panels, by_depth, in_panels, panel_tiling, pa
 from ..tiles.grouped import channel_ranges
 from ..tiles.microkernel import height_counts, most_rows, step_time
 from ..tiles.run_packing import packed_by_run, packing_estimate
-from ..tiles.stored_panel import stored_halves
+from ..tiles.stored_form import stored_halves
 from ..tiles.winograd_arithmetic import Arithmetic, of_bytes, of_numbers
 from ..tiles.winograd_functions import emit_join, emit_multiply, emit_spread, emit_weights, weights_name
 from ..tiles.winograd_plan import (

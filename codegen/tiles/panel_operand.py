@@ -4,7 +4,7 @@ stored              a step of k takes
 as numbers          [vectors][lanes]; narrower ones are widened as they are loaded
 for dot products    [vectors][lanes][group]: `group` neighbours along k make one lane (`Tile.dot`)
 
-Weights that stay stored as codes or halves have panels of their own: `stored_panel.py`.
+Weights that stay stored as codes or halves have panels of their own: `stored_form.py`.
 """
 
 from __future__ import annotations

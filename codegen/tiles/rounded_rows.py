@@ -25,7 +25,8 @@ from ..text.memory import load_first, store_first
 from ..text.shuffles import across
 from ..text.vectors import Vectors
 from .packing import padded
-from .stored_panel import DIGITS, Form
+from .stored_form import Form
+from .stored_panel import DIGITS
 
 ROUNDING, IN_DIGITS = 12, 40  # instructions for a vector of numbers
 TOP = 29  # the power of two of a block's greatest magnitude, in its steps

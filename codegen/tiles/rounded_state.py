@@ -23,7 +23,7 @@ from ..text.vectors import Vectors
 from . import stored_panel
 from .microkernel import Rows, Tile, row_address
 from .packing import padded
-from .stored_panel import Form
+from .stored_form import Form
 
 TYPES = ("int8", "uint8", "int32")  # of rounded rows, codes, sums of their products
 BESIDE = 12  # bytes behind a row
