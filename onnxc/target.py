@@ -640,7 +640,7 @@ def find_target(name: str = "native") -> Target:
     return _extended(level, (*base.extensions, *extensions))
 
 
-def find_targets(names: str | Sequence[str] = "native") -> tuple[Target, ...]:
+def find_targets(names: str | Sequence[str]) -> tuple[Target, ...]:
     """The targets of these names, or of a text that has them between commas; what asks for more comes first.
     Raises CompileError for an unknown name and for different kinds of machine."""
     words = names.split(",") if isinstance(names, str) else names

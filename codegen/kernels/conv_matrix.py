@@ -41,6 +41,8 @@ from ..tiles.microkernel import plus
 from ..tiles.panel_operand import Ahead
 from .conv import window
 
+MOST_LINES = 8  # that wait together where each is shorter than a register of rows
+
 MultiplyAdd = Callable[..., tuple[str, Ahead | None]]  # `matrix.multiply_add`, or one of the same operands
 
 # Choosing ----------------------------------------------------------------------------------------
@@ -114,7 +116,7 @@ def tiling_of(node: Node[Conv], unit: Matrix, block: int) -> MatrixTiling:
         lines = max(1, min(height, (MOST_POSITIONS - width) // pitch + 1))
         return MatrixTiling(vectors, lines, heights((lines - 1) * pitch + width, unit))
     if width <= unit.rows:
-        return MatrixTiling(vectors, min(height, 8), (width,) * min(height, matrix.HIGH))
+        return MatrixTiling(vectors, min(height, MOST_LINES), (width,) * min(height, matrix.HIGH))
     lines = max(1, min(height, MOST_POSITIONS // width))
     return MatrixTiling(vectors, lines, heights(width, unit))
 

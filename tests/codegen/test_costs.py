@@ -37,6 +37,10 @@ def test_a_step_takes_as_long_as_its_products_or_as_all_its_instructions():
     assert costs.step_time(target, 12, 1, others=20) == 8.0
 
 
+def test_what_an_estimate_counts_twice_is_taken_off():
+    assert Estimate(3, 2, 1, 1) - Estimate(1, 2, 0, 1) == Estimate(2, 0, 1, 0)
+
+
 def test_calls_take_cycles_and_divisions_the_time_that_divisions_take():
     quotient = expr.input_(0, "float32") / expr.input_(1, "float32")
     fast, slow = (
