@@ -238,6 +238,15 @@ def test_what_ci_does_itself_is_what_the_readme_says():
     assert set(OF_CI) <= set(told)
 
 
+def test_groups_of_tests_and_what_ci_runs_are_told_once_by_the_page_on_contributing():
+    telling = [page.name for page in PAGES if re.search(r"`pytest -m (quick|outside)`", page.read_text())]
+    assert telling == ["contributing.md"]
+    told = re.findall(r"`([^`]+)`", (ROOT / "docs" / "contributing.md").read_text())
+    ran = (ROOT / ".ci" / "run").read_text().partition("pip install '.[test]'\n")[2]
+    steps = {step.removesuffix(" .") for step in re.split(r" && |\n", ran) if step}
+    assert steps and steps <= set(told)
+
+
 def test_every_benchmark_that_a_page_names_is_there():
     named = {name for page in PAGES for name in re.findall(r"benchmarks/\w+\.py", page.read_text())}
     assert named and not [name for name in named if not (ROOT / name).exists()]
