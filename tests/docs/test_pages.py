@@ -23,6 +23,7 @@ from support.caches import with_runtime
 from support.tables import scores
 
 import onnxc.demo
+from onnxc.codegen.kernels import KERNELS
 from onnxc.driver import passes
 from onnxc.options import PRECISIONS, Options
 from onnxc.target import find_target
@@ -269,9 +270,19 @@ def test_what_benchmarks_take_of_the_package_is_there():
     assert taken and not [each for each in sorted(taken) if not is_there(*each[1:])]
 
 
+def listed_by_the_architecture(heading):
+    """The names in the first column of a section's table."""
+    section = (ROOT / "docs" / "architecture.md").read_text().split(f"\n### {heading}")[1].split("\n##")[0]
+    return re.findall(r"^\| `(\w+)` \|", section, re.M)
+
+
+def test_the_page_of_the_architecture_lists_every_kernel_in_the_order_that_breaks_ties():
+    names = [kernel.__name__.rpartition(".")[2] for kernel in KERNELS]
+    assert listed_by_the_architecture("Kernels") == names
+
+
 def test_the_page_of_the_architecture_lists_every_pass_in_the_order_in_which_they_first_run():
-    section = (ROOT / "docs" / "architecture.md").read_text().split("\n### Passes")[1].split("\n##")[0]
-    listed = re.findall(r"^\| `(\w+)` \|", section, re.M)
+    listed = listed_by_the_architecture("Passes")
     missing = set(listed)
     for precision in PRECISIONS:
         steps = passes(find_target("native"), Options(precision=precision, weights="int8"))
