@@ -292,8 +292,14 @@ def test_the_page_of_the_architecture_lists_every_pass_in_the_order_in_which_the
     assert not missing
 
 
-def test_files_that_the_page_of_the_architecture_names_are_there():
-    text = (ROOT / "docs" / "architecture.md").read_text()
+def test_the_index_of_the_site_has_every_page():
+    listed = re.findall(r": (\w+\.md)$", (ROOT / "docs" / "site" / "mkdocs.yml").read_text(), re.M)
+    assert sorted(listed) == sorted(page.name for page in PAGES if page.name != "README.md")
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "numerics.md"])
+def test_files_of_the_compiler_that_a_page_names_are_there(page):
+    text = (ROOT / "docs" / page).read_text()
     named = set(
         re.findall(r"`((?:onnxc|passes|codegen|runtime_c|benchmarks|tests)/[\w/]+\.(?:py|c|h))`", text)
     )
