@@ -6,6 +6,7 @@ Imports inside functions count like any other. What `TYPE_CHECKING` guards is no
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -120,6 +121,28 @@ def test_the_parts_of_the_compiler_know_nothing_of_each_other():
 
     pairs = [(name, other) for name, others in imports().items() for other in others]
     assert [p for p in pairs if {*map(part, p)} <= parts and part(p[0]) != part(p[1])] == []
+
+
+def listed(module: str) -> str:
+    """The module as the architecture's table names its file or folder."""
+    package = max((p for p in FOLDERS if module == p or module.startswith(f"{p}.")), key=len)
+    inside = modules()[module].relative_to(FOLDERS[package])
+    path = Path(package.rpartition(".")[2]) / inside
+    return f"{path.parent}/" if path.name == "__init__.py" and module != "onnxc" else str(path)
+
+
+def test_the_table_of_the_architecture_has_every_package_and_outer_module_in_the_order_of_their_rooms():
+    page = Path(__file__).parents[1] / "docs" / "architecture.md"
+    table = page.read_text().split("\n## Rooms\n")[1].split("\n## ")[0]
+    told = re.findall(r"^\| `([^`]+)` \|", table, re.M)
+    outer = {name for name in modules() if name.rpartition(".")[0] in ("", "onnxc", "onnxc.codegen")}
+    packages = {name for name, path in modules().items() if path.name == "__init__.py"}
+    names = {listed(name): name for name in (outer | packages) - {"onnxc.codegen"}}
+    assert sorted(names) == sorted(
+        path for path in told if path.startswith(("onnxc/", "passes/", "codegen/", "runtime_c/"))
+    )
+    rows = [room(names[path])[0] for path in told if path in names and path != "runtime_c/"]
+    assert rows == sorted(rows)
 
 
 def test_no_module_imports_itself_through_others():
