@@ -292,6 +292,13 @@ def test_the_page_of_the_architecture_lists_every_pass_in_the_order_in_which_the
     assert not missing
 
 
+def test_parts_of_the_compiler_that_the_page_of_the_architecture_shows_are_there_as_they_are():
+    shown = [re.match(r"# ([\w/]+\.py)\n(.*)", b, re.S) for _, b in blocks(ROOT / "docs" / "architecture.md")]
+    quoted = [match.groups() for match in shown if match]
+    assert len(quoted) > 2
+    assert not [path for path, text in quoted if text not in (ROOT / path).read_text()]
+
+
 def test_the_index_of_the_site_has_every_page():
     listed = re.findall(r": (\w+\.md)$", (ROOT / "docs" / "site" / "mkdocs.yml").read_text(), re.M)
     assert sorted(listed) == sorted(page.name for page in PAGES if page.name != "README.md")
