@@ -38,61 +38,58 @@ from .ir.dtypes import ALL, itemsize
 from .ir.graph import Graph, walk
 from .ir.verify import verify
 from .options import DEFAULTS, OPTIMIZE, PRECISIONS, Options
-from .passes import (
-    absorb_transposes,
-    align_operands,
-    assign_slices,
-    attend_inputs,
-    attend_stored,
-    convolve_rows,
-    eliminate_common,
-    flatten_windows,
-    flush_subnormals,
-    fold_affine,
-    fold_constants,
-    fold_pads,
-    fuse_attention,
-    fuse_bands,
-    fuse_epilogues,
-    fuse_experts,
-    fuse_gathers,
-    fuse_maps,
-    fuse_pools,
-    fuse_resampling,
-    fuse_rows,
-    fuse_shuffles,
-    gather_stored,
-    group_heads,
-    inline_scalars,
-    integer_products,
-    join_convolutions,
-    lift_reshapes,
-    merge_movement,
-    multiply_pixels,
-    multiply_taps,
-    narrow_products,
-    narrow_weights,
-    nest_joins,
-    pool_channels_last,
-    project_early,
-    reduce_by_rows,
-    repeat_late,
-    requantise,
-    round_late,
-    round_rows,
-    separate_volumes,
-    shorten_epilogues,
-    sink_reshapes,
-    slice_early,
-    split_batches,
-    split_products,
-    store_multiplied,
-    store_wide,
-    unfold_transposed,
-    widen,
-)
+from .passes.absorb_transposes import absorb_transposes
+from .passes.align_operands import align_operands
+from .passes.assign_slices import assign_slices
+from .passes.attend_inputs import attend_inputs
+from .passes.attend_stored import attend_stored
+from .passes.convolve_rows import convolve_rows
+from .passes.eliminate_common import eliminate_common
 from .passes.eliminate_dead import eliminate_dead
-from .passes.narrow_weights import Narrowing
+from .passes.flatten_windows import flatten_windows
+from .passes.flush_subnormals import flush_subnormals
+from .passes.fold_affine import fold_affine
+from .passes.fold_constants import fold_constants
+from .passes.fold_pads import fold_pads
+from .passes.fuse_attention import fuse_attention
+from .passes.fuse_bands import fuse_bands
+from .passes.fuse_epilogues import fuse_epilogues
+from .passes.fuse_experts import fuse_experts
+from .passes.fuse_gathers import fuse_gathers
+from .passes.fuse_maps import fuse_maps
+from .passes.fuse_pools import fuse_pools
+from .passes.fuse_resampling import fuse_resampling
+from .passes.fuse_rows import fuse_rows
+from .passes.fuse_shuffles import fuse_shuffles
+from .passes.gather_stored import gather_stored
+from .passes.group_heads import group_heads
+from .passes.inline_scalars import inline_scalars
+from .passes.integer_products import integer_products
+from .passes.join_convolutions import join_convolutions
+from .passes.lift_reshapes import lift_reshapes
+from .passes.merge_movement import merge_movement
+from .passes.multiply_pixels import multiply_pixels
+from .passes.multiply_taps import multiply_taps
+from .passes.narrow_products import narrow_products
+from .passes.narrow_weights import Narrowing, narrow_weights
+from .passes.nest_joins import nest_joins
+from .passes.pool_channels_last import pool_channels_last
+from .passes.project_early import project_early
+from .passes.reduce_by_rows import reduce_by_rows
+from .passes.repeat_late import repeat_late
+from .passes.requantise import requantise
+from .passes.round_late import round_late
+from .passes.round_rows import round_rows
+from .passes.separate_volumes import separate_volumes
+from .passes.shorten_epilogues import shorten_epilogues
+from .passes.sink_reshapes import sink_reshapes
+from .passes.slice_early import slice_early
+from .passes.split_batches import split_batches
+from .passes.split_products import split_products
+from .passes.store_multiplied import store_multiplied
+from .passes.store_wide import store_wide
+from .passes.unfold_transposed import unfold_transposed
+from .passes.widen import widen
 from .places import absolute
 from .records import dataclass
 from .target import Target, find_targets
@@ -107,74 +104,74 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
 
     weights = Narrowing.of(options.weights)
 
-    @wraps(narrow_weights.narrow_weights)
+    @wraps(narrow_weights)
     def stored(graph: Graph) -> Graph:
-        return narrow_weights.narrow_weights(graph, weights) if weights is not None else graph
+        return narrow_weights(graph, weights) if weights is not None else graph
 
-    @wraps(narrow_products.narrow_products)
+    @wraps(narrow_products)
     def narrowed(graph: Graph) -> Graph:
-        found = narrow_products.narrow_products(graph, target, asked=options.precision == "bf16")
-        return graph if found is graph else fuse_maps.fuse_maps(fold_constants.fold_constants(found))
+        found = narrow_products(graph, target, asked=options.precision == "bf16")
+        return graph if found is graph else fuse_maps(fold_constants(found))
 
     return (
-        fold_constants.fold_constants,
-        *((stored, fold_constants.fold_constants) if weights is not None else ()),
-        gather_stored.gather_stored,
-        inline_scalars.inline_scalars,
-        told(store_multiplied.store_multiplied),
-        told(integer_products.integer_products),
-        round_late.round_late,
-        told(widen.widen),
-        store_wide.store_wide,
-        multiply_pixels.multiply_pixels,
-        unfold_transposed.unfold_transposed,
-        multiply_taps.multiply_taps,
-        told(separate_volumes.separate_volumes),
-        told(flatten_windows.flatten_windows),
-        repeat_late.repeat_late,
-        fold_constants.fold_constants,  # what was widened is constant, too, and what does not meet the batch
-        *((told(round_rows.round_rows),) if options.precision == "int8" else ()),
-        assign_slices.assign_slices,
-        eliminate_common.eliminate_common,
-        fold_pads.fold_pads,
-        split_products.split_products,
-        merge_movement.merge_movement,  # a Transpose there and back is none, and nobody absorbs one of them
-        convolve_rows.convolve_rows,
-        split_batches.split_batches,
-        absorb_transposes.absorb_transposes,
-        lift_reshapes.lift_reshapes,  # between scores and what is added to them
-        slice_early.slice_early,
-        fuse_attention.fuse_attention,
-        merge_movement.merge_movement,
-        group_heads.group_heads,
-        attend_inputs.attend_inputs,
-        pool_channels_last.pool_channels_last,
-        fuse_maps.fuse_maps,
-        lift_reshapes.lift_reshapes,
-        sink_reshapes.sink_reshapes,
-        merge_movement.merge_movement,  # what a Map no longer keeps apart
-        eliminate_common.eliminate_common,  # what a Map did not read before, but others did
-        fuse_maps.fuse_maps,  # what a Map took in, or was lifted, may leave another with a single reader
-        fold_affine.fold_affine,
-        project_early.project_early,
-        fuse_maps.fuse_maps,  # what reads such a convolution now reads a sum
-        fuse_resampling.fuse_resampling,
-        narrowed,
-        told(join_convolutions.join_convolutions),
-        attend_stored.attend_stored,
-        fuse_epilogues.fuse_epilogues,
-        align_operands.align_operands,
-        fuse_experts.fuse_experts,
-        fuse_pools.fuse_pools,
-        requantise.requantise,
-        reduce_by_rows.reduce_by_rows,
-        fuse_rows.fuse_rows,
-        fuse_gathers.fuse_gathers,
-        flush_subnormals.flush_subnormals,
-        shorten_epilogues.shorten_epilogues,
-        fuse_shuffles.fuse_shuffles,
-        nest_joins.nest_joins,
-        told(fuse_bands.fuse_bands),
+        fold_constants,
+        *((stored, fold_constants) if weights is not None else ()),
+        gather_stored,
+        inline_scalars,
+        told(store_multiplied),
+        told(integer_products),
+        round_late,
+        told(widen),
+        store_wide,
+        multiply_pixels,
+        unfold_transposed,
+        multiply_taps,
+        told(separate_volumes),
+        told(flatten_windows),
+        repeat_late,
+        fold_constants,  # what was widened is constant, too, and what does not meet the batch
+        *((told(round_rows),) if options.precision == "int8" else ()),
+        assign_slices,
+        eliminate_common,
+        fold_pads,
+        split_products,
+        merge_movement,  # a Transpose there and back is none, and nobody absorbs one of them
+        convolve_rows,
+        split_batches,
+        absorb_transposes,
+        lift_reshapes,  # between scores and what is added to them
+        slice_early,
+        fuse_attention,
+        merge_movement,
+        group_heads,
+        attend_inputs,
+        pool_channels_last,
+        fuse_maps,
+        lift_reshapes,
+        sink_reshapes,
+        merge_movement,  # what a Map no longer keeps apart
+        eliminate_common,  # what a Map did not read before, but others did
+        fuse_maps,  # what a Map took in, or was lifted, may leave another with a single reader
+        fold_affine,
+        project_early,
+        fuse_maps,  # what reads such a convolution now reads a sum
+        fuse_resampling,
+        narrowed,  # where it does something, with `fold_constants` and `fuse_maps` of what it made
+        told(join_convolutions),
+        attend_stored,
+        fuse_epilogues,
+        align_operands,
+        fuse_experts,
+        fuse_pools,
+        requantise,
+        reduce_by_rows,
+        fuse_rows,
+        fuse_gathers,
+        flush_subnormals,
+        shorten_epilogues,
+        fuse_shuffles,
+        nest_joins,
+        told(fuse_bands),
     )
 
 
