@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from string import ascii_letters
 
+from ..ir import dims
 from ..ir.expr import contains
 from ..ir.graph import Graph, Node, Rewriter, Value, reshaped_constant
 from ..ir.ops import Contract, Map, Op, Reduce, Reshape, Shape
@@ -85,8 +86,12 @@ class _Lift:
         rows, extra = op.out[:1], len(shape) - len(op.out)
         if len(others) > 1 or extra < 1 or not op.lhs.startswith(rows) or (op.lhs + op.rhs).count(rows) != 1:
             return None
-        if shape[extra + 1 :] != node.outputs[0].shape[1:]:
+        first, *rest = node.outputs[0].shape
+        if shape[extra + 1 :] != tuple(rest):
             return None
+        certain = dims.equal(dims.product(shape[: extra + 1]), first) is True
+        if not certain and not dims.at_least(dims.product(rest), 1):
+            return None  # an empty product may have any sizes before the rest
         fresh = "".join([c for c in ascii_letters if c not in op.lhs + op.rhs][:extra])
         split = Reshape((*shape[: extra + 1], *x.shape[1:]))
         x = self.reshaped(x, split.shape) or self._add(split, (x,), node)

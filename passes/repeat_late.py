@@ -117,9 +117,8 @@ def _place(node: Node, k: int, axis: int) -> int | None:
         case Transpose():
             return op.perm[axis]
         case Reshape():
-            outer = dims.product(shape[:axis])
-            places = (j for j, size in enumerate(value.shape) if size == shape[axis])
-            return next((j for j in places if dims.equal(dims.product(value.shape[:j]), outer) is True), -1)
+            place = dims.reshaped_axis(shape, axis, value.shape)
+            return -1 if place is None else place
         case Slice():
             return axis if (op.sizes[axis], op.steps[axis]) == (value.shape[axis], 1) else -1
         case Concat():

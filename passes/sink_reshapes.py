@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..ir.dims import Dimension, equal, product
+from ..ir.dims import Dimension, equal, product, reshaped_axis
 from ..ir.expr import contains
 from ..ir.graph import Graph, Node, Rewriter, Value, reshaped_constant
 from ..ir.ops import Conv, Map, Reshape, Shape, Transpose
@@ -152,11 +152,7 @@ def _are_of_channels(operands: list[Value], images: Shape, moves: list[Node]) ->
         if isinstance(move.op, Transpose):
             axis = move.op.perm.index(axis)
             continue
-        outer = product(before.shape[:axis])
-        axis = next(
-            (k for k, d in enumerate(after) if d == images[1] and equal(product(after[:k]), outer) is True),
-            None,
-        )
+        axis = reshaped_axis(before.shape, axis, after)
         if axis is None:
             return False
     rank = moves[-1].outputs[0].rank

@@ -393,8 +393,9 @@ def _narrowed(node: Node, part: _AnyPart) -> tuple[Op, Wanted] | None:
         case Transpose():
             return op, [part.on(*(op.perm[axis] for axis in part.axes))]
         case Reshape():
-            own = part.on(*(_kept(first.shape, op.shape, axis) for axis in part.axes))
-            return Reshape(part.within(op.shape)), [own]
+            kept = [dims.reshaped_axis(op.shape, axis, first.shape) for axis in part.axes]
+            own = [axis for axis in kept if axis is not None]
+            return (Reshape(part.within(op.shape)), [part.on(*own)]) if len(own) == len(kept) else None
         case Broadcast():
             return _read(Broadcast(part.within(op.shape)), [_beside(first, op.shape, part)], node, part)
         case Concat() if op.axis not in part.axes:
@@ -414,15 +415,6 @@ def _narrowed(node: Node, part: _AnyPart) -> tuple[Op, Wanted] | None:
             if sides == {False}:
                 return op, [part.on(*(a if a < op.axis else a - rank + 1 for a in part.axes)), None]
     return None
-
-
-def _kept(before: Shape, after: Shape, axis: int) -> int:
-    """The axis that becomes one of a Reshape's result."""
-    outer, whole = dims.product(after[:axis]), after[axis]
-    for k, size in enumerate(before):
-        if size == whole and dims.equal(dims.product(before[:k]), outer) is True:
-            return k
-    raise _Apart
 
 
 def _is_alike(body: Expr | None) -> bool:

@@ -306,6 +306,21 @@ def product(dims: Iterable[Dimension]) -> Dimension:
     return reduce(operator.mul, dims, 1)
 
 
+def reshaped_axis(before: Sequence[Dimension], axis: int, after: Sequence[Dimension]) -> int | None:
+    """The axis of what a Reshape makes that is one of what it takes: of its size, with certainly as many
+    elements before and behind it. Sizes of 0 count as 1 there: a product would hide the others in them."""
+
+    def around(shape: Sequence[Dimension], at: int) -> tuple[Dimension, Dimension]:
+        sizes = [1 if size == 0 else size for size in shape]
+        return product(sizes[:at]), product(sizes[at + 1 :])
+
+    wanted = around(before, axis)
+    for k, size in enumerate(after):
+        if size == before[axis] and all(equal(*pair) is True for pair in zip(around(after, k), wanted)):
+            return k
+    return None
+
+
 def total(dims: Iterable[Dimension]) -> Dimension:
     return _from_terms(itertools.chain.from_iterable(map(_terms, dims)))
 

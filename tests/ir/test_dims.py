@@ -396,3 +396,21 @@ def test_images_of_more_channels_than_are_taken_have_fewer_pixels():
     assert dims.usual(2, ["n", 8, "past", 64]) == 224  # heads, of a cache of keys
     assert dims.usual(2, ["n", 64, "steps"]) == dims.usual(1, ["n", "steps"]) == dims.LENGTH
     assert dims.usual(0, []) == 1
+
+
+@pytest.mark.parametrize(
+    "before, axis, after, found",
+    [
+        ((2, 6, 5), 1, (2, 1, 6, 5), 2),
+        ((n, m, 5), 1, (n, m, 1, 5), 1),
+        ((n * m, 5), 1, (n, m, 5), 2),
+        ((n, m, 6), 2, (n, m, 2, 3), None),
+        ((2, 6, 5), 1, (6, 2, 5), None),
+        ((0, 3, 5), 1, (0, 3, 5), 1),
+        ((5, 0, 4), 0, (5, 0, 7), None),
+        ((5, 3, 0), 1, (7, 3, 0), None),
+        ((0, 5, 3, 0), 1, (0, 7, 5, 0), None),
+    ],
+)
+def test_an_axis_stays_under_another_shape_if_as_much_is_around_it(before, axis, after, found):
+    assert dims.reshaped_axis(before, axis, after) == found

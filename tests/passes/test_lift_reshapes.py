@@ -322,3 +322,31 @@ def test_a_sum_without_a_product_keeps_its_shape():
     product = "contract(%x, %y) lhs=ahmk rhs=ahkn out=ahmn accumulate=float32"
     text = SUM.replace(product, "concat(%x, %y) axis=0").replace("b, 2, s, 4", "a, 2, s, s")
     stays(clean(lift_reshapes), text.replace("b, 2, 4, s", "b-a, 2, s, s"))
+
+
+@pytest.mark.parametrize("shape", ["2, 3, 0", "0, 7, 0"])
+def test_an_empty_product_of_other_rows_keeps_its_reshape(shape):
+    stays(
+        clean(lift_reshapes),
+        f"""graph g(%x: float32[4, 5], %w: float32[5, 0]) {{
+        %0 = contract(%x, %w) lhs=mk rhs=kn out=mn accumulate=float32
+        %1 = reshape(%0) shape=({shape})
+        return %1
+    }}""",
+    )
+
+
+def test_a_product_whose_rows_only_the_run_can_count_is_one_of_whole_axes():
+    becomes(
+        clean(lift_reshapes),
+        """graph g(%x: float32[m, 5], %w: float32[5, 6], %y: float32[a, b]) {
+        %0 = contract(%x, %w) lhs=mk rhs=kn out=mn accumulate=float32
+        %1 = reshape(%0) shape=(a, b, 6)
+        return %1
+    }""",
+        """graph g(%x: float32[m, 5], %w: float32[5, 6], %y: float32[a, b]) {
+        %0 = reshape(%x) shape=(a, b, 5)
+        %1 = contract(%0, %w) lhs=amk rhs=kn out=amn accumulate=float32
+        return %1
+    }""",
+    )

@@ -127,3 +127,15 @@ def test_learned_queries_become_constants_up_to_what_meets_the_batch():
         lambda g: clean(fold_constants)(clean(repeat_late)(g)), text, constants, tolerance=1e-6, b=2
     )
     assert "Contract" not in ops(found)
+
+
+def test_what_is_empty_stays_under_shapes_of_other_sizes():
+    stays(
+        repeat_late,
+        """graph g(%x: float32[5, 1, 4], %w: float32[7, 6]) {
+        %0 = broadcast(%x) shape=(5, 0, 4)
+        %1 = reshape(%0) shape=(5, 0, 7)
+        %2 = contract(%1, %w) lhs=abk rhs=kn out=abn accumulate=float32
+        return %2
+    }""",
+    )
