@@ -6,8 +6,8 @@ disappears this way.
 
 The part of the body that is affine in the convolution's result, a*x + b with a and b made of constants that
 vary along the channels alone, is found by arithmetic on expressions; all uses of x must pass through it. a is
-computed in float64 and rounded once; one that makes infinities of weights, as where what was multiplied is a
-mask, stays. Weights of convolutions that are stored as halves stay so: times a
+computed in float64 and rounded once; one so large or small that it makes infinities or zeros of weights, as
+where what was multiplied is a mask, stays. Weights of convolutions that are stored as halves stay so: times a
 factor they would be float32, and a multiplication behind the sums costs nothing.
 """
 
@@ -25,7 +25,7 @@ from ..ir.dims import numbers
 from ..ir.expr import Expr
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Contract, Conv, Map, Shape
-from ..ir.ranges import MODERATE
+from ..ir.ranges import are_moderate
 from ..ir.regions import everywhere
 from ..ir.stored import half_weights
 from ..records import dataclass
@@ -101,7 +101,7 @@ def _scaled(body: Expr, inputs: Sequence[Value], shape: Shape, readers: Counter[
         factors, shifts = (_evaluated(root, inputs, channels) for root in (scale, shift))
         rounded = _rounded(shifts)
         overflown = np.isfinite(shifts) & ~np.isfinite(rounded)
-        if np.all(np.abs(factors) < MODERATE[1]) and not overflown.any():
+        if are_moderate(factors) and not overflown.any():
             along = (channels,) + (1,) * (value.rank - 1 - axis)
             constant = Constant.of(rounded.reshape(along))
             return _Scaled(k, host, part, factors, Value(TensorType("float32", along), "", constant))

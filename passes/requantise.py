@@ -25,7 +25,7 @@ from ..ir.bodies import pruned
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Rewriter, TensorType, Value, constant_value
 from ..ir.ops import Contract, Conv, Map, Op
-from ..ir.ranges import MODERATE
+from ..ir.ranges import are_moderate
 from ..ir.regions import everywhere
 from ..records import dataclass
 
@@ -106,8 +106,7 @@ class _Sum:
     def is_finite(self) -> bool:
         """Whether every number is 0 or moderate, so that sums of such products are finite."""
         numbers = (self.shift, *(a for _, a in self.terms))
-        sizes = np.concatenate([np.abs(n).reshape(-1) for n in numbers])
-        return bool(((sizes == 0) | ((sizes > MODERATE[0]) & (sizes < MODERATE[1]))).all())
+        return all(map(are_moderate, numbers))
 
 
 class _Scales:

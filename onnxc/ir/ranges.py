@@ -25,6 +25,12 @@ LOOKED_AT = 1 << 12  # elements of a constant that are looked at
 MODERATE = 2.0**-60, 2.0**60  # sizes of factors that make neither zeros nor infinities of ordinary numbers
 
 
+def are_moderate(numbers: np.ndarray) -> bool:
+    """Whether all factors are 0 or MODERATE."""
+    sizes = np.abs(numbers)
+    return bool(((sizes == 0) | ((sizes > MODERATE[0]) & (sizes < MODERATE[1]))).all())
+
+
 def value_range(value: Value, steps: int = STEPS) -> Range:
     """The least and greatest element that a value of integers may have."""
     constant, producer = value.constant, value.producer

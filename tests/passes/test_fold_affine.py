@@ -97,6 +97,19 @@ def test_a_scale_that_makes_infinities_of_weights_stays():
     stays(clean(fold_affine), shift, constants(s=np.full((4, 1, 1), 1e10, np.float32), t=large))
 
 
+def test_a_scale_that_makes_zeros_of_weights_stays():
+    text = CONVOLUTION.replace("BODY", "add(mul($0, $1), $2)")
+    small = np.array([1, 2, 1e-30, 3], np.float32).reshape(4, 1, 1)
+    stays(clean(fold_affine), text, constants(s=small))
+
+
+def test_a_scale_of_zero_moves_into_the_weights():
+    text = CONVOLUTION.replace("BODY", "add(mul($0, $1), $2)")
+    scale = np.array([1, 2, 0, 3], np.float32).reshape(4, 1, 1)
+    found = agrees(clean(fold_affine), text, constants(s=scale), tolerance=2e-5, b=2)
+    assert bodies(found) == ["add($0, $1)"]
+
+
 def test_shifts_may_be_infinite():
     text = CONVOLUTION.replace("BODY", "add(mul($0, $1), $2)")
     found = clean(fold_affine)(parse(text, constants(t=np.full((4, 1, 1), -np.inf, np.float32))))
