@@ -295,7 +295,7 @@ def _slice_1(b, data, *, starts, ends, axes=None):
 
 @onnx_op(since=11)
 def Pad(b, data, pads, constant_value=None, axes=None, *, mode="constant"):
-    """Negative pads cut elements away, before others are added."""
+    """Negative pads cut elements away, and with constant padding also what the other side adds."""
     one_of(mode, ("constant", "edge", "reflect", "wrap"), "mode")
     count = data.rank if axes is None else number_of(b, axes, "axes", data.rank)
     if dims.equal(pads.tensor.count, 2 * count) is False:
@@ -314,12 +314,17 @@ def padded(
     value: Value | None = None,
 ) -> Value:
     """x with elements added on each axis, or cut away where the amounts are negative."""
-    cut = [(dims.maximum(-p, 0), dims.maximum(-q, 0)) for p, q in zip(before, after)]
+    beyond = [(_excess(d, p, q, mode), _excess(d, q, p, mode)) for d, p, q in zip(x.shape, before, after)]
+    cut = [(dims.maximum(-p, 0) - u, dims.maximum(-q, 0) - v) for p, q, (u, v) in zip(before, after, beyond)]
+    added = [
+        tuple(dims.maximum(p, 0) - v for p, (_, v) in zip(before, beyond)),
+        tuple(dims.maximum(q, 0) - u for q, (u, _) in zip(after, beyond)),
+    ]
     sizes = [d - p - q for d, (p, q) in zip(x.shape, cut)]
-    if any(isinstance(d, int) and d < 0 for d in sizes):
-        raise ops.TypeMismatch(f"the negative pads cut more away than {x.type} has")
+    if any(isinstance(d, int) and d < 0 for d in (*sizes, *added[0], *added[1])):
+        padding = " and its padding have" if mode == "constant" else " has"
+        raise ops.TypeMismatch(f"the negative pads cut more away than {x.type}{padding}")
     x = b.slice(x, [p for p, _ in cut], sizes)
-    added = [tuple(dims.maximum(p, 0) for p in part) for part in (before, after)]
     if not any(isinstance(p, dims.Dim) or p for part in added for p in part):
         return x
     if mode != "constant":
@@ -328,6 +333,13 @@ def padded(
         return b.emit(ops.Pad(mode, *added), x)[0]
     fill = zeros(b, x.dtype, ()) if value is None else scalar(b, value, "pad value")
     return b.emit(ops.Pad(mode, *added), x, fill)[0]
+
+
+def _excess(size: Dimension, pad: Dimension, other: Dimension, mode: ops.PadMode) -> Dimension:
+    """How many elements a negative pad cuts beyond those of its axis: of what the other side adds."""
+    if mode != "constant" or dims.at_least(-other, 0):
+        return 0
+    return dims.maximum(-pad - size, 0)
 
 
 def _require_inside(mode: str, size: Dimension, amounts: Sequence[Dimension]) -> None:

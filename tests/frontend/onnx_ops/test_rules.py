@@ -497,6 +497,29 @@ def test_negative_pads_cut():
     np.testing.assert_array_equal(found, np.pad(X[:, :1, 1:, :2], [(0, 0), (0, 0), (0, 0), (1, 0)]))
 
 
+@pytest.mark.parametrize("symbolic", [False, True], ids=["known", "symbolic"])
+@pytest.mark.parametrize("constants", [False, True], ids=["pads of the run", "constant pads"])
+@pytest.mark.parametrize(
+    "length, pads",
+    [(2, (3, -4)), (2, (-3, 4)), (0, (2, -1)), (3, (-4, 1)), (3, (3, -4)), (5, (4, -7)), (3, (1, -1))],
+)
+def test_negative_pads_cut_what_the_other_side_adds(length, pads, constants, symbolic):
+    x = floats(length)
+    inputs = [x, ints(*pads), np.float32(9)]
+    proto = model("Pad", 21, inputs, {}, symbolic=symbolic, constants=constants)
+    (found,) = evaluate(proto, inputs[:1] if constants else inputs)
+    before, after = pads
+    padded = [9.0] * before + x[max(-before, 0) : max(length + after, 0)].tolist() + [9.0] * after
+    assert found.tolist() == padded[: length + before + after]
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect", "wrap"])
+def test_what_is_cut_away_whole_has_no_elements_to_pad_with(mode):
+    inputs = [floats(2), ints(3, -4)]
+    with pytest.raises(ModelErrors, match=r"the negative pads cut more away than float32\[2\] has"):
+        import_model(model("Pad", 21, inputs, {"mode": mode}, constants=True))
+
+
 def test_topk_of_the_least():
     values, places = run("TopK", 11, [X, ints(2)], outputs=2, axis=1, largest=0)
     np.testing.assert_array_equal(values, np.sort(X, 1)[:, :2])
@@ -840,6 +863,7 @@ REFUSED = [
     ),
     ("LSTM", 14, [floats(4, 2, 3), floats(1, 20, 3), floats(1, 20, 5)], {"hidden_size": 6}, "is needed"),
     ("TopK", 11, [X, ints(6)], {}, "6 greatest of 5"),
+    ("Pad", 21, [floats(2), ints(1, -4)], {}, "more away than float32[2] and its padding have"),
     ("DepthToSpace", 13, [floats(1, 6, 2, 3)], {"blocksize": 2}, "no multiple of 4"),
     ("DepthToSpace", 13, [floats(1, 8, 2, 3)], {"blocksize": 0}, "blocks of 0"),
     ("Slice", 13, [X, ints(0), ints(1), ints(0), ints(0)], {}, "a step is 0"),
