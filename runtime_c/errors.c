@@ -147,3 +147,8 @@ static int32_t onnxc_fail_input(onnxc_context *context, int32_t input, int32_t a
 static int32_t onnxc_raise(onnxc_context *context, int32_t code, int64_t value) {
     return onnxc_fail(context, context->node, code, value);
 }
+
+/* Records that this thread was just refused memory. */
+static int32_t onnxc_raise_refused(onnxc_context *context) {
+    return onnxc_raise(context, ONNXC_OUT_OF_MEMORY, onnxc_refused_bytes);
+}

@@ -214,6 +214,11 @@ static void *onnxc_call_output(onnxc_context *context, onnxc_value *out, int64_t
 /* Makes *out the object's value and the slot, or output, its holder. Takes over the caller's reference. */
 static int32_t onnxc_call_object(onnxc_context *context, onnxc_value *out, int64_t slot,
                                  onnxc_object *object);
+/* A tensor of empty strings, with `bytes` for the text that they are given; null after an error. */
+static onnxc_object *onnxc_new_strings(onnxc_context *context, int32_t rank, const int64_t *dims, int64_t bytes);
+/* onnxc_call_object of such a tensor, or of null after an error. Strings that may point anywhere, as there is no
+ * text for them, are copied. */
+static int32_t onnxc_call_strings(onnxc_context *context, onnxc_value *out, int64_t slot, onnxc_object *tensor);
 /* Working memory for `count` items of `size` bytes until the operator returns, 64-byte aligned; null
  * after an error. */
 static void *onnxc_call_scratch(onnxc_context *context, int64_t count, int64_t size);

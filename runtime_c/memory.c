@@ -90,13 +90,21 @@ static void *onnxc_system_memory(size_t bytes) {
     return any ? ONNXC_MALLOC(bytes) : NULL;
 }
 
+/* What this thread was last refused. */
+static _Thread_local int64_t onnxc_refused_bytes;
+
+static void *onnxc_refuse(int64_t bytes) {
+    onnxc_refused_bytes = bytes;
+    return NULL;
+}
+
 /* `bytes` of 64-byte aligned memory, null when there is none. */
 static void *onnxc_allocate(int64_t bytes) {
-    if (bytes < 0 || (uint64_t)bytes > (uint64_t)PTRDIFF_MAX - 2 * ONNXC_ALIGNMENT) return NULL;
+    if (bytes < 0 || (uint64_t)bytes > (uint64_t)PTRDIFF_MAX - 2 * ONNXC_ALIGNMENT) return onnxc_refuse(bytes);
     onnxc_allocator *allocator = onnxc_thread_allocator();
     size_t total = (size_t)bytes + ONNXC_ALIGNMENT + sizeof(onnxc_block);
     char *start = allocator != NULL ? allocator->allocate(allocator, total) : onnxc_system_memory(total);
-    if (start == NULL) return NULL;
+    if (start == NULL) return onnxc_refuse(bytes);
     uintptr_t address = (uintptr_t)start + sizeof(onnxc_block) + ONNXC_ALIGNMENT - 1;
     void *aligned = (void *)(address & ~(uintptr_t)(ONNXC_ALIGNMENT - 1));
     *onnxc_block_of(aligned) = (onnxc_block){allocator, start, 0};

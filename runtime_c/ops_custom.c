@@ -18,9 +18,9 @@ static void *onnxc_custom_output(onnxc_operator_call *call, int32_t index, int32
     int32_t dtype = (int32_t)own->attributes[call->output_count + index];
     if (dtype != ONNXC_STRING)
         return onnxc_call_output(own->context, &own->out[index], own->attributes[index], dtype, rank, dims);
-    onnxc_object *tensor = onnxc_new_tensor(dtype, rank, dims);
-    if (tensor != NULL && tensor->value.bytes > 0) memset(tensor->value.data, 0, tensor->value.bytes);
-    if (onnxc_call_object(own->context, &own->out[index], own->attributes[index], tensor) != ONNXC_OK)
+    onnxc_object *tensor = onnxc_new_strings(own->context, rank, dims, 0);
+    if (tensor == NULL
+        || onnxc_call_object(own->context, &own->out[index], own->attributes[index], tensor) != ONNXC_OK)
         return NULL;
     return own->out[index].data;
 }
@@ -45,10 +45,8 @@ static int32_t onnxc_custom_results(onnxc_custom_call *own) {
             snprintf(sentence, sizeof sentence, "its function did not make output %d", (int)i);
             return onnxc_custom_fail(&own->call, sentence);
         }
-        if (out->dtype != ONNXC_STRING) continue;
-        int64_t count = onnxc_elements(out->rank, out->dims);
-        if (!onnxc_own_text(out->data, count, &out->object->text))
-            return onnxc_raise(own->context, ONNXC_OUT_OF_MEMORY, count);
+        if (out->dtype == ONNXC_STRING && onnxc_give_text(own->context, out, out->object) != ONNXC_OK)
+            return own->context->status;
     }
     return ONNXC_OK;
 }

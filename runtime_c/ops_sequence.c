@@ -201,8 +201,8 @@ ONNXC_OPERATOR(elements_of)(onnxc_context *context, const onnxc_value *in, int32
 static char *onnxc_joined_output(onnxc_context *context, onnxc_value *out, int64_t slot, int32_t dtype,
                                  int32_t rank, const int64_t *dims) {
     if (dtype != ONNXC_STRING) return onnxc_call_output(context, out, slot, dtype, rank, dims);
-    onnxc_object *object = onnxc_tensor_bytes(dtype, rank, dims) < 0 ? NULL
-        : onnxc_new_tensor(dtype, rank, dims);
+    onnxc_object *object = onnxc_new_strings(context, rank, dims, 0);
+    if (object == NULL) return NULL;
     return onnxc_call_object(context, out, slot, object) == ONNXC_OK ? out->data : NULL;
 }
 
@@ -253,10 +253,7 @@ ONNXC_OPERATOR(concat_from_sequence)(onnxc_context *context, const onnxc_value *
             if (run > 0) onnxc_copy(joined, (const char *)items[i].data + run * (size_t)o, run);
             joined += run;
         }
-    if (dtype == ONNXC_STRING
-        && !onnxc_own_text(out->data, onnxc_elements(rank, dims), &out->object->text))
-        return onnxc_raise(context, ONNXC_OUT_OF_MEMORY, (int64_t)out->bytes);
-    return ONNXC_OK;
+    return dtype == ONNXC_STRING ? onnxc_give_text(context, out, out->object) : ONNXC_OK;
 }
 
 /* Where parts of a tensor are put: one after the other in `block`, or each in memory of its own where that is

@@ -173,14 +173,11 @@ ONNXC_OPERATOR(numbers_to_strings)(onnxc_context *context, const onnxc_value *in
                                    onnxc_value *out, int32_t out_count, const int64_t *attributes) {
     (void)in_count, (void)out_count;
     int64_t count = onnxc_elements(in->rank, in->dims), size = onnxc_dtype_bytes(in->dtype), bytes;
-    if (onnxc_tensor_bytes(ONNXC_STRING, in->rank, in->dims) < 0
-        || !onnxc_multiply(count, ONNXC_NUMBER_BYTES, &bytes))
-        return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, count);
-    onnxc_object *tensor = onnxc_new_tensor(ONNXC_STRING, in->rank, in->dims);
-    if (tensor != NULL) tensor->text = onnxc_allocate(bytes);
+    if (!onnxc_multiply(count, ONNXC_NUMBER_BYTES, &bytes)) return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, count);
+    onnxc_object *tensor = onnxc_new_strings(context, in->rank, in->dims, bytes);
+    if (tensor == NULL) return context->status;
     locale_t plain = (locale_t)0, before = onnxc_enter_locale(&plain);
-    if (tensor == NULL || tensor->text == NULL || before == (locale_t)0) {
-        if (before != (locale_t)0) onnxc_leave_locale(before, plain);
+    if (before == (locale_t)0) {
         onnxc_drop(tensor);
         return onnxc_raise(context, ONNXC_OUT_OF_MEMORY, bytes);
     }
@@ -193,7 +190,7 @@ ONNXC_OPERATOR(numbers_to_strings)(onnxc_context *context, const onnxc_value *in
         *text++ = 0;
     }
     onnxc_leave_locale(before, plain);
-    return onnxc_call_object(context, out, attributes[0], tensor);
+    return onnxc_call_strings(context, out, attributes[0], tensor);
 }
 
 /* Whether the whole text is a number of C's, but a hexadecimal one or nan(...). */

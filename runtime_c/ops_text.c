@@ -10,21 +10,6 @@ static onnxc_string onnxc_text_of(const onnxc_value *x, int64_t i) {
     return ONNXC_LOAD(onnxc_string, (const onnxc_string *)x->data + i);
 }
 
-/* A tensor of strings with `bytes` for their text; null, the error recorded, where there is no memory. */
-static onnxc_object *onnxc_new_strings(onnxc_context *context, int32_t rank, const int64_t *dims,
-                                       int64_t bytes) {
-    if (onnxc_tensor_bytes(ONNXC_STRING, rank, dims) < 0) {
-        onnxc_raise(context, ONNXC_SIZE_OVERFLOW, bytes);
-        return NULL;
-    }
-    onnxc_object *tensor = onnxc_new_tensor(ONNXC_STRING, rank, dims);
-    if (tensor != NULL) tensor->text = onnxc_allocate(bytes);
-    if (tensor != NULL && tensor->text != NULL) return tensor;
-    onnxc_drop(tensor);
-    onnxc_raise(context, ONNXC_OUT_OF_MEMORY, bytes);
-    return NULL;
-}
-
 /* strings_joined: x, y of one shape -> each text of x with that of y behind it. No attributes. */
 ONNXC_OPERATOR(strings_joined)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
                                int32_t out_count, const int64_t *attributes) {
@@ -48,7 +33,7 @@ ONNXC_OPERATOR(strings_joined)(onnxc_context *context, const onnxc_value *in, in
         strings[i].length = to - strings[i].data;
         *to++ = 0;
     }
-    return onnxc_call_object(context, out, attributes[0], joined);
+    return onnxc_call_strings(context, out, attributes[0], joined);
 }
 
 /* Characters -------------------------------------------------------------------------------------- */
@@ -166,18 +151,12 @@ ONNXC_OPERATOR(split_strings)(onnxc_context *context, const onnxc_value *in, int
     }
     for (int32_t a = 0; a < in->rank; a++) dims[a] = in->dims[a];
     dims[in->rank] = most;
-    onnxc_object *pieces = onnxc_tensor_bytes(ONNXC_STRING, in->rank + 1, dims) < 0
-        ? NULL : onnxc_new_tensor(ONNXC_STRING, in->rank + 1, dims);
-    if (pieces == NULL) return onnxc_raise(context, ONNXC_OUT_OF_MEMORY, most);
+    onnxc_object *pieces = onnxc_new_strings(context, in->rank + 1, dims, 0);
+    if (pieces == NULL) return context->status;
     onnxc_string *strings = pieces->value.data;
-    memset(strings, 0, pieces->value.bytes);
     for (int64_t i = 0; i < count; i++)
         onnxc_split(onnxc_text_of(in, i), delimiter, attributes[2], strings + most * i);
-    if (!onnxc_own_text(strings, most * count, &pieces->text)) {
-        onnxc_drop(pieces);
-        pieces = NULL;
-    }
-    return onnxc_call_object(context, out, attributes[0], pieces);
+    return onnxc_call_strings(context, out, attributes[0], pieces);
 }
 
 /* Case -------------------------------------------------------------------------------------------- */
@@ -254,16 +233,9 @@ ONNXC_OPERATOR(normalize_strings)(onnxc_context *context, const onnxc_value *in,
         changed += strings[kept++].length;
     }
     dims[in->rank - 1] = kept > 0 ? kept : 1;
-    onnxc_object *tensor = onnxc_new_tensor(ONNXC_STRING, in->rank, dims);
-    if (tensor != NULL) {
-        memset(tensor->value.data, 0, tensor->value.bytes);
-        if (kept > 0) memcpy(tensor->value.data, strings, sizeof *strings * (size_t)kept);
-        if (!onnxc_own_text(tensor->value.data, dims[in->rank - 1], &tensor->text)) {
-            onnxc_drop(tensor);
-            tensor = NULL;
-        }
-    }
-    return onnxc_call_object(context, out, attributes[0], tensor);
+    onnxc_object *tensor = onnxc_new_strings(context, in->rank, dims, 0);
+    if (tensor != NULL && kept > 0) memcpy(tensor->value.data, strings, sizeof *strings * (size_t)kept);
+    return onnxc_call_strings(context, out, attributes[0], tensor);
 }
 
 /* Matching ---------------------------------------------------------------------------------------- */
@@ -381,9 +353,8 @@ ONNXC_OPERATOR(tokenize_strings)(onnxc_context *context, const onnxc_value *in, 
     if (most > 0) most += 2 * mark;
     for (int32_t a = 0; a < in->rank; a++) dims[a] = in->dims[a];
     dims[in->rank] = most;
-    onnxc_object *made = onnxc_tensor_bytes(ONNXC_STRING, in->rank + 1, dims) < 0
-        ? NULL : onnxc_new_tensor(ONNXC_STRING, in->rank + 1, dims);
-    if (made == NULL) return onnxc_raise(context, ONNXC_OUT_OF_MEMORY, most);
+    onnxc_object *made = onnxc_new_strings(context, in->rank + 1, dims, 0);
+    if (made == NULL) return context->status;
     for (int64_t i = 0; i < count && most > 0; i++) {
         onnxc_string *row = (onnxc_string *)made->value.data + most * i;
         onnxc_tokens tokens = {row + mark, 0, least};
@@ -392,11 +363,7 @@ ONNXC_OPERATOR(tokenize_strings)(onnxc_context *context, const onnxc_value *in, 
         if (mark) row[++tokens.count] = (onnxc_string){"\x03", 1}, tokens.count++;
         for (int64_t k = tokens.count; k < most; k++) row[k] = onnxc_text_of(&in[1], 0);
     }
-    if (!onnxc_own_text(made->value.data, most * count, &made->text)) {
-        onnxc_drop(made);
-        made = NULL;
-    }
-    return onnxc_call_object(context, out, attributes[0], made);
+    return onnxc_call_strings(context, out, attributes[0], made);
 }
 
 /* Looking up -------------------------------------------------------------------------------------- */

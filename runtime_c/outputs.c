@@ -139,19 +139,23 @@ static int32_t onnxc_output_value(onnxc_context *context, onnxc_value *outputs, 
     return ONNXC_OK;
 }
 
+/* Gives the strings of a tensor bytes of their own, which `owner` holds. */
+static int32_t onnxc_give_text(onnxc_context *context, const onnxc_value *tensor, onnxc_object *owner) {
+    int64_t count = onnxc_elements(tensor->rank, tensor->dims), bytes;
+    if (onnxc_own_text(tensor->data, count, &owner->text)) return ONNXC_OK;
+    if (!onnxc_text_bytes(tensor->data, count, &bytes)) return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, count);
+    return onnxc_raise_refused(context);
+}
+
 /* The characters of string results become the outputs' own. */
 static int32_t onnxc_own_strings(onnxc_context *context, onnxc_value *output) {
-    char *text;
-    int64_t count = onnxc_elements(output->rank, output->dims);
     if (output->kind != ONNXC_TENSOR || output->dtype != ONNXC_STRING) return ONNXC_OK;
     if (output->object != NULL && output->object->text != NULL) return ONNXC_OK; /* has them */
     if (output->object == NULL) { /* the caller's array: an object owns the characters alone */
         output->object = onnxc_new_tensor(ONNXC_UINT8, 0, NULL);
-        if (output->object == NULL) return onnxc_out_of_memory(context, 1);
+        if (output->object == NULL) return onnxc_raise_refused(context);
     }
-    if (!onnxc_own_text(output->data, count, &text)) return onnxc_out_of_memory(context, count);
-    output->object->text = text;
-    return ONNXC_OK;
+    return onnxc_give_text(context, output, output->object);
 }
 
 /* Makes the tensor that an object is output `index`. Takes over the caller's reference. */
@@ -199,7 +203,7 @@ static void *onnxc_call_output(onnxc_context *context, onnxc_value *out, int64_t
 
 static int32_t onnxc_call_object(onnxc_context *context, onnxc_value *out, int64_t slot,
                                  onnxc_object *object) {
-    if (object == NULL) return onnxc_raise(context, ONNXC_OUT_OF_MEMORY, sizeof *object);
+    if (object == NULL) return onnxc_raise_refused(context);
     if (slot < 0) {
         int32_t status = onnxc_object_output(context, (int32_t)~slot, object);
         *out = context->outputs[~slot];
@@ -209,6 +213,29 @@ static int32_t onnxc_call_object(onnxc_context *context, onnxc_value *out, int64
     onnxc_drop(object);
     *out = object->value;
     return ONNXC_OK;
+}
+
+static onnxc_object *onnxc_new_strings(onnxc_context *context, int32_t rank, const int64_t *dims,
+                                       int64_t bytes) {
+    if (onnxc_tensor_bytes(ONNXC_STRING, rank, dims) < 0) {
+        onnxc_raise(context, ONNXC_SIZE_OVERFLOW, rank);
+        return NULL;
+    }
+    onnxc_object *tensor = onnxc_new_tensor(ONNXC_STRING, rank, dims);
+    if (tensor != NULL && tensor->value.bytes > 0) memset(tensor->value.data, 0, tensor->value.bytes);
+    if (tensor != NULL && (bytes == 0 || (tensor->text = onnxc_allocate(bytes)) != NULL)) return tensor;
+    onnxc_raise_refused(context);
+    onnxc_drop(tensor);
+    return NULL;
+}
+
+static int32_t onnxc_call_strings(onnxc_context *context, onnxc_value *out, int64_t slot,
+                                  onnxc_object *tensor) {
+    if (tensor == NULL) return context->status;
+    if (tensor->text != NULL || onnxc_give_text(context, &tensor->value, tensor) == ONNXC_OK)
+        return onnxc_call_object(context, out, slot, tensor);
+    onnxc_drop(tensor);
+    return context->status;
 }
 
 static void *onnxc_call_scratch(onnxc_context *context, int64_t count, int64_t size) {

@@ -717,6 +717,13 @@ def test_texts_are_joined_split_and_normalized(run, x, between, most):
         both(run, "normalize_strings", x[None], words, tables[compared], tables[changed])
 
 
+def test_pieces_that_no_memory_holds_are_refused_with_their_bytes(run):
+    texts = np.full(1 << 20, "", object)
+    texts[0] = "," * (1 << 24)
+    with pytest.raises(RunError, match=r"^node 'op': out of memory: 2814\d{11} bytes are needed$"):  # 2^48
+        run("split_strings", texts, np.array([","], object), attributes=(-1,))
+
+
 @pytest.fixture(scope="module")
 def automata():
     return [regex_automaton(pattern, search=True) for pattern in ("a*.", r"\b\w(\W|\pL)*", r"(?i)k+|\C{2}")]
