@@ -106,7 +106,7 @@ class _Sum:
     def is_finite(self) -> bool:
         """Whether every number is 0 or moderate, so that sums of such products are finite."""
         numbers = (self.shift, *(a for _, a in self.terms))
-        return all(map(are_moderate, numbers))
+        return all(are_moderate(np.asarray(n)) for n in numbers)
 
 
 class _Scales:

@@ -146,15 +146,16 @@ def _alone(value: Value, moves: list[Node], readers: Counter[Value]) -> bool:
 
 def _are_of_channels(operands: list[Value], images: Shape, moves: list[Node]) -> bool:
     """Whether operands of images that are moved to images differ between their channels alone."""
-    axis: int | None = 1
+    axis = 1
     for move in moves:
         (before,), after = move.inputs, move.outputs[0].shape
         if isinstance(move.op, Transpose):
             axis = move.op.perm.index(axis)
             continue
-        axis = reshaped_axis(before.shape, axis, after)
-        if axis is None:
+        found = reshaped_axis(before.shape, axis, after)
+        if found is None:
             return False
+        axis = found
     rank = moves[-1].outputs[0].rank
     own = [(1,) * (rank - v.rank) + v.shape for v in operands]
     alone = all(d == 1 or (k == 1 and d == images[1]) for shape in own for k, d in enumerate(shape))

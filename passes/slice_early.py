@@ -393,9 +393,9 @@ def _narrowed(node: Node, part: _AnyPart) -> tuple[Op, Wanted] | None:
         case Transpose():
             return op, [part.on(*(op.perm[axis] for axis in part.axes))]
         case Reshape():
-            kept = [dims.reshaped_axis(op.shape, axis, first.shape) for axis in part.axes]
-            own = [axis for axis in kept if axis is not None]
-            return (Reshape(part.within(op.shape)), [part.on(*own)]) if len(own) == len(kept) else None
+            places = [dims.reshaped_axis(op.shape, axis, first.shape) for axis in part.axes]
+            known = [axis for axis in places if axis is not None]
+            return (Reshape(part.within(op.shape)), [part.on(*known)]) if len(known) == len(places) else None
         case Broadcast():
             return _read(Broadcast(part.within(op.shape)), [_beside(first, op.shape, part)], node, part)
         case Concat() if op.axis not in part.axes:
