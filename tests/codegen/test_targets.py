@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 from support import small_models
 from support.handmade_models import cc
-from support.harness import RUNNABLE
+from support.harness import RUNNABLE, TARGETS
 from support.small_models import parsed
 
 import onnxc
@@ -67,7 +67,7 @@ def undefined(texts, target, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", RUNNABLE, ids=str)
+@TARGETS
 @pytest.mark.parametrize("name", SIZES)
 def test_whole_models_agree_with_onnx_runtime(name, target, tmp_path):
     model = getattr(small_models, name)()

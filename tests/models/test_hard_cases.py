@@ -9,7 +9,7 @@ import onnx
 import onnx.reference
 import onnxruntime
 import pytest
-from support.agreement import check_runs
+from support.agreement import check_runs, floats
 from support.small_models import parsed
 
 import onnxc
@@ -23,10 +23,6 @@ from onnxc.options import Options
 
 AXIS_0 = "axis_0 = Constant <value = int64[1] {0}> ()"
 GO = "go = Constant <value = bool {1}> ()"
-
-
-def floats(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def int64(value):

@@ -6,12 +6,9 @@ import onnx.parser
 import onnx.reference
 import onnxruntime
 import pytest
+from support.agreement import floats
 
 import onnxc
-
-
-def floats(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def strings(*items):

@@ -7,6 +7,7 @@ import onnx
 import onnxruntime as theirs
 import pytest
 from onnx import helper
+from support.agreement import floats
 
 import onnxc
 import onnxc.onnxruntime as ours
@@ -47,10 +48,6 @@ def run(session, feeds, outputs):
     session.run_with_iobinding(binding)
     way = binding._iobinding.way
     return way and set(way.copied)
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
 # One memory -------------------------------------------------------------------------------------------

@@ -19,6 +19,10 @@ def rival(model):
     return onnxruntime_session(model, threads=1)
 
 
+def floats(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
 def inputs_of(session, shapes, given=None, seed=0):
     """Seeded inputs of the given shapes; those without one have the shape that the model declares."""
     rng, feeds = np.random.default_rng(seed), dict(given or {})

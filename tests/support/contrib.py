@@ -43,6 +43,10 @@ class Case:
 Feeds = dict[str, np.ndarray]
 
 
+def floats(rng: np.random.Generator, *shape: int, scale: float = 1) -> np.ndarray:
+    return np.asarray(rng.standard_normal(shape) * scale, np.float32)
+
+
 def drawing(examples: int) -> settings:
     """Settings of a test that draws as many examples, the same ones in every run."""
     return settings(

@@ -9,13 +9,9 @@ import ml_dtypes
 import numpy as np
 from numpy.random import Generator
 
-from .contrib import Case
+from .contrib import Case, floats
 
 SIZES = (1, 2, 3, 5, 8, 17)
-
-
-def floats(rng: Generator, *shape: int) -> np.ndarray:
-    return np.asarray(rng.standard_normal(shape), np.float32)
 
 
 def maybe(rng: Generator, value: np.ndarray) -> np.ndarray | None:

@@ -75,6 +75,12 @@ def cc(*arguments: object) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
 def said(program: Path, test: str) -> list[str]:
     """The lines that a program prints, which must end with status 0."""
     done = subprocess.run([program, test], capture_output=True, text=True, timeout=60)

@@ -29,6 +29,8 @@ EMULATED = [find_target(name) for name in os.environ.get("ONNXC_TESTS_EMULATED",
 DOTS = ("alderlake",), ("sapphirerapids", "znver4", "cascadelake"), ("neoverse-n1",), ("neoverse-v1",)
 WITHOUT = [pytest.param(None, None, marks=pytest.mark.skip("this processor has no dot products"))]
 RUNNABLE = EMULATED or [t for t in LEVELS.values() if runs_here(t)]
+BEST = RUNNABLE[0]
+TARGETS = pytest.mark.parametrize("target", RUNNABLE, ids=str)
 
 
 def runs(target):

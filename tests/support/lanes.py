@@ -1,7 +1,6 @@
 """Runs expressions as vector code over arrays, and holds them against their meaning in numpy."""
 
 import numpy as np
-import pytest
 from support import harness
 
 from onnxc.codegen.kernel import KernelText
@@ -11,7 +10,6 @@ from onnxc.ir import dtypes, expr
 
 INTEGERS = (*dtypes.SIGNED, *dtypes.UNSIGNED)
 NARROW = ("float16", "bfloat16")
-targets = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
 
 def run(target, roots, arrays, lanes=None, index=None, sizes=None, bounds=None):

@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import pytest
 from support import harness
 from support.guarded import guarded
 
@@ -15,7 +14,6 @@ from onnxc.ir import dims, dtypes
 from onnxc.ir.graph import Constant, Node, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
 
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 2e-5, "float64": 1e-12}
 
 

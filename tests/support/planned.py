@@ -1,6 +1,5 @@
 """Graphs from IR text with kernels and a memory plan, and models that are run in any memory."""
 
-import numpy as np
 from support.agreement import rival, same
 from support.poison import unlike_poisoned
 
@@ -57,10 +56,6 @@ def agrees_in_any_memory(model, folder, runs):
         for got, expected in zip(onnxc.load(path).run(None, feeds), session.run(None, feeds), strict=True):
             same(got, expected, 1e-5)
         assert not unlike_poisoned(path, feeds)
-
-
-def floats(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 POINTWISE = "strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)"

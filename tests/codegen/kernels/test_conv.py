@@ -24,6 +24,7 @@ from support.blocked_cases import (
     symbols,
     transposed,
 )
+from support.harness import TARGETS
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import conv, conv_grouped, conv_stem, conv_transpose
@@ -33,8 +34,6 @@ from onnxc.facts import Facts
 from onnxc.ir import dims, expr
 from onnxc.ir.expr import input_, sigmoid
 from onnxc.target import LEVELS
-
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
 
 @TARGETS
@@ -441,7 +440,7 @@ def test_results_of_no_pixels_have_a_border_still(target, size):
     check(convolution((1, 24, *size), (40, 24, 1, 1), symbolic=open_), conv, target, output_halo=1)
 
 
-@pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+@TARGETS
 def test_parts_of_large_images_give_the_whole(target):
     check(convolution((2, 40, 60, 62), (40, 40, 3, 3), 1, 1), conv, target, output_halo=1)
     check(convolution((1, 64, 100, 63), (100, 64, 1, 1)), conv, target)

@@ -14,6 +14,7 @@ from support.blocked_cases import (
     relu_of_bias,
     symbols,
 )
+from support.harness import TARGETS
 from support.pool_cases import windows
 
 from onnxc.codegen.costs import Estimate
@@ -21,9 +22,7 @@ from onnxc.codegen.kernels import conv_bands
 from onnxc.ir.expr import input_
 from onnxc.ir.graph import Graph, TensorType, Value, make_node
 from onnxc.ir.ops import Fused
-from onnxc.target import TARGETS as FAMILIES
-
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+from onnxc.target import TARGETS as PROCESSORS
 
 
 def group(
@@ -214,8 +213,8 @@ def test_symbolic_images(target, size, high):
 def test_parts_are_strips_unless_these_are_narrower_than_tiles(target, width, parts, high):
     high(6)
     case = group((1, 16, 12, width), 16, out=32, expand=False, pads=1)
-    node, (choice, *_) = choices(case, conv_bands, FAMILIES[target])
-    assert choice.kernel.emit(laid_out(node, choice), choice, FAMILIES[target]).steps[0].parts == parts
+    node, (choice, *_) = choices(case, conv_bands, PROCESSORS[target])
+    assert choice.kernel.emit(laid_out(node, choice), choice, PROCESSORS[target]).steps[0].parts == parts
 
 
 @TARGETS

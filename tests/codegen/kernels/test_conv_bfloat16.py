@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from support import harness
 from support.blocked_cases import Case, check, choices, laid_out, symbols
+from support.harness import TARGETS
 
 from onnxc.codegen.kernels import conv, conv_matrix, conv_matrix_stem, conv_stem, depthwise, winograd
 from onnxc.ir.expr import input_
 from onnxc.ir.ops import Conv
-from onnxc.target import TARGETS
+from onnxc.target import TARGETS as PROCESSORS
 
 KERNELS = [
     (conv, "cooperlake", "vdpbf16ps"),
@@ -30,7 +31,7 @@ def halves(x_shape, w_shape, strides=1, pads=0, epilogue=None, extra=(), symboli
 
 
 def exact(case, kernel, target, instruction, **options):
-    target = TARGETS[target]
+    target = PROCESSORS[target]
     if harness.runs(target):
         check(case, kernel, target, tolerance=0, **options)
         return
@@ -83,7 +84,7 @@ def test_an_image_of_float32_is_narrowed_on_the_way():
     wide = [case.arrays[0].astype(np.float32), case.arrays[1]]
     case = replace(case, op=replace(case.op, narrow=True), arrays=wide)
     exact(case, *KERNELS[1], wider=1)
-    assert not choices(case, conv, TARGETS["sapphirerapids"])[1]
+    assert not choices(case, conv, PROCESSORS["sapphirerapids"])[1]
 
 
 def test_a_first_convolution_of_few_channels():
@@ -105,7 +106,7 @@ def test_a_first_convolution_adds_up_neighbours_of_a_row(target, instruction):
 
 @pytest.mark.parametrize("target", [k[1] for k in KERNELS if k[0] is conv])
 def test_winograds_transforms_compute_in_float32(target):
-    target = TARGETS[target]
+    target = PROCESSORS[target]
     for size, epilogue in ((14, None), (9, input_(0, "float32").maximum(0.0).cast("bfloat16"))):
         case = halves((2, 33, size, 14), (40, 33, 3, 3), 1, 1, epilogue)
         node, offered = choices(case, winograd, target)
@@ -115,7 +116,7 @@ def test_winograds_transforms_compute_in_float32(target):
             check(case, winograd, target, tolerance=tolerance, wider=1, output_halo=1)
 
 
-@pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+@TARGETS
 def test_a_depthwise_convolution_reads_them_and_computes_in_float32(target):
     for size, strides in ((9, 1), (14, 2)):
         draw = np.random.default_rng(size)
@@ -127,7 +128,7 @@ def test_a_depthwise_convolution_reads_them_and_computes_in_float32(target):
 
 def test_images_that_overlap_are_packed_one_after_the_other():
     """As those of a volume: how far they lie apart says nothing of their copies."""
-    case, target = halves((3, 16, 5, 6), (16, 16, 3, 3), pads=1), TARGETS["sapphirerapids"]
+    case, target = halves((3, 16, 5, 6), (16, 16, 3, 3), pads=1), PROCESSORS["sapphirerapids"]
     images = case.arrays[0].astype(np.float32)
     case = replace(case, op=replace(case.op, narrow=True), arrays=[images, case.arrays[1]])
     node, (choice, *_) = choices(case, conv_matrix, target)

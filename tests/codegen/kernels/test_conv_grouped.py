@@ -17,13 +17,12 @@ from support.blocked_cases import (
     relu_of_bias,
     symbols,
 )
+from support.harness import TARGETS
 
 from onnxc.codegen.kernels import conv_grouped
 from onnxc.codegen.tiles.grouped import grouped_panels
 from onnxc.ir.graph import Graph, TensorType, Value, make_node
 from onnxc.ir.ops import Fused, Reshape, Transpose
-
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
 
 @TARGETS

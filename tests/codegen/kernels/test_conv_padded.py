@@ -5,18 +5,10 @@ from dataclasses import replace
 import pytest
 from support import harness
 from support.blocked_cases import bias, check, choices, convolution, laid_out, random, relu_of_bias, symbols
-from support.guarded import guarded
+from support.harness import TARGETS
 
 from onnxc.codegen.kernels import conv_padded
 from onnxc.target import TARGETS as PROCESSORS
-
-
-@pytest.fixture(autouse=True)
-def forbid_the_memory_behind_operands(monkeypatch):
-    monkeypatch.setattr(harness, "aligned", guarded)
-
-
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
 
 @TARGETS

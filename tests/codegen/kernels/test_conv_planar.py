@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
-from support import harness
 from support.blocked_cases import bias, check, choices, convolution, random, relu_of_bias, symbols
+from support.harness import TARGETS
 
 from onnxc.codegen.kernels import conv_planar
 from onnxc.ir import expr
-
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
 
 @TARGETS

@@ -17,7 +17,7 @@ from support.blocked_cases import (
     same_bits_in_any_cut,
     symbols,
 )
-from support.guarded import guarded
+from support.harness import TARGETS
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import conv, conv_sliced
@@ -26,19 +26,14 @@ from onnxc.ir.expr import apply, input_
 from onnxc.target import LEVELS
 
 
-@pytest.fixture(autouse=True)
-def forbid_the_memory_behind_operands(monkeypatch):
-    monkeypatch.setattr(harness, "aligned", guarded)
-
-
 def of_little_cache(target, nbytes=12 << 10):
     return replace(target, facts=replace(target.facts, level2_bytes=nbytes))
 
 
-TARGETS = pytest.mark.parametrize("target", [of_little_cache(t) for t in harness.RUNNABLE], ids=str)
+OF_LITTLE_CACHE = pytest.mark.parametrize("target", [of_little_cache(t) for t in harness.RUNNABLE], ids=str)
 
 
-@TARGETS
+@OF_LITTLE_CACHE
 @pytest.mark.parametrize("size", [(7, 7), (1, 50), (3, 17), (14, 14), (48, 1)])
 @pytest.mark.parametrize("outputs", [8, 40, 70])
 def test_images_of_any_size(target, size, outputs):
@@ -46,14 +41,14 @@ def test_images_of_any_size(target, size, outputs):
     check(convolution((2, 64, *size), (outputs, 64, 1, 1)), conv_sliced, target, every=True)
 
 
-@TARGETS
+@OF_LITTLE_CACHE
 @pytest.mark.parametrize("channels", [32, 48, 62, 112, 131, 144])
 def test_slices_of_any_number(target, channels):
     case = convolution((1, channels, 7, 9), (40, channels, 1, 1), epilogue=relu_of_bias(), extra=[bias(40)])
     check(case, conv_sliced, target, output_halo=1)
 
 
-@TARGETS
+@OF_LITTLE_CACHE
 def test_the_epilogue_runs_once_behind_the_last_slice(target):
     residual = random(1, 40, 7, 9, seed=3), False
     for body in (
@@ -64,13 +59,13 @@ def test_the_epilogue_runs_once_behind_the_last_slice(target):
         check(case, conv_sliced, target, output_halo=1)
 
 
-@TARGETS
+@OF_LITTLE_CACHE
 def test_any_number_of_images(target):
     case = convolution((3, 64, 7, 7), (40, 64, 1, 1), symbolic=symbols("n", 64, 7, 7))
     check(case, conv_sliced, target, output_halo=1)
 
 
-@TARGETS
+@OF_LITTLE_CACHE
 def test_double_precision(target):
     check(
         convolution((1, 64, 7, 7), (max(20, 3 * target.block), 64, 1, 1), dtype=np.float64),
@@ -80,12 +75,12 @@ def test_double_precision(target):
     )
 
 
-@TARGETS
+@OF_LITTLE_CACHE
 def test_parts_do_not_change_a_bit(target):
     same_bits_in_any_cut(convolution((2, 96, 7, 7), (120, 96, 1, 1)), conv_sliced, target)
 
 
-@pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+@TARGETS
 def test_lines_are_divided_where_panels_are_few(target):
     little = of_little_cache(target, 1 << 17)
     case = convolution((1, 384, 28, 28), (2 * target.block, 384, 1, 1))
@@ -95,7 +90,7 @@ def test_lines_are_divided_where_panels_are_few(target):
     same_bits_in_any_cut(case, conv_sliced, little)
 
 
-@TARGETS
+@OF_LITTLE_CACHE
 def test_the_bits_are_those_of_one_slice(target):
     case = convolution((1, 96, 7, 9), (max(40, 3 * target.block), 96, 1, 1))
     found = []
@@ -108,7 +103,7 @@ def test_the_bits_are_those_of_one_slice(target):
     np.testing.assert_array_equal(*found)
 
 
-@pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+@TARGETS
 def test_a_slice_has_less_of_an_image_than_the_cache_holds(target):
     case, little = convolution((1, 3072, 7, 7), (768, 3072, 1, 1)), of_little_cache(target, 1 << 19)
     node, (choice, *_) = choices(case, conv_sliced, little)
@@ -117,7 +112,7 @@ def test_a_slice_has_less_of_an_image_than_the_cache_holds(target):
     assert not choices_of(conv_sliced, small.node(), of_little_cache(target, 1 << 19))
 
 
-@TARGETS
+@OF_LITTLE_CACHE
 @pytest.mark.parametrize(
     "shape, weights, options",
     [
@@ -131,7 +126,7 @@ def test_other_convolutions_are_not(target, shape, weights, options):
     assert not choices_of(conv_sliced, convolution(shape, weights, **options).node(), target)
 
 
-@TARGETS
+@OF_LITTLE_CACHE
 def test_sums_stay_in_registers(target):
     node, (choice, *_) = choices(convolution((1, 256, 14, 14), (128, 256, 1, 1)), conv_sliced, target)
     (step,) = conv_sliced.emit(laid_out(node, choice), choice, target).steps

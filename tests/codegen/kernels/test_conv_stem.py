@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
-from support import harness
 from support.blocked_cases import DOTS, bias, check, choices, convolution, integers, relu_of_bias, symbols
+from support.harness import TARGETS
 
 from onnxc.codegen.kernels import conv, conv_stem
 from onnxc.ir.expr import input_
-
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
 
 def _adds_neighbours(target):

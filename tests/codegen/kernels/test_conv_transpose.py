@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from support import harness
 from support.blocked_cases import (
     INTO_SECOND_LEVEL,
     bias,
@@ -15,12 +14,11 @@ from support.blocked_cases import (
     symbols,
     transposed,
 )
+from support.harness import TARGETS
 
 from onnxc.codegen.kernels import conv_transpose
 from onnxc.ir import dims
 from onnxc.ir.expr import input_, sigmoid
-
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
 
 @TARGETS

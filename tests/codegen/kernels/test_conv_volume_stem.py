@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from support import harness
 from support.blocked_cases import check, convolution, random, relu_of_bias, symbols
+from support.harness import TARGETS
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import conv_volume_stem
 from onnxc.ir.expr import input_
-
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
 
 def case(size, kernel=(3, 3, 3), channels=3, outputs=20, batch=1, **options):

@@ -3,13 +3,12 @@
 import pytest
 from support import harness
 from support.blocked_cases import check, convolution, random, relu_of_bias, symbols
+from support.harness import TARGETS
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import depthwise
 from onnxc.ir.expr import input_, sigmoid
-from onnxc.target import TARGETS as FAMILIES
-
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+from onnxc.target import TARGETS as PROCESSORS
 
 
 def case(size, kernel, channels=19, batch=1, **options):
@@ -124,7 +123,7 @@ def test_groups_of_few_channels(target, channels):
     ],
 )
 def test_windows_go_line_by_line_where_few_open_sums_would_wait_for_each_other(target, size, tiling):
-    found = choices_of(depthwise, case(size, (3, 3), pads=1).node(), FAMILIES[target])[0].tiling
+    found = choices_of(depthwise, case(size, (3, 3), pads=1).node(), PROCESSORS[target])[0].tiling
     assert (found.rows, found.by_lines) == tiling
 
 

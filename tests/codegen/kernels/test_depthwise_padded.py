@@ -3,17 +3,9 @@
 import pytest
 from support import harness
 from support.blocked_cases import bias, check, choices, convolution, random, relu_of_bias, symbols
-from support.guarded import guarded
+from support.harness import TARGETS
 
 from onnxc.codegen.kernels import depthwise_padded
-
-
-@pytest.fixture(autouse=True)
-def forbid_the_memory_behind_operands(monkeypatch):
-    monkeypatch.setattr(harness, "aligned", guarded)
-
-
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
 
 def case(size, kernel=(3, 3), channels=19, batch=2, inside=1, groups=None, **options):

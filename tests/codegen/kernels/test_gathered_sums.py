@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support import harness
 from support.blocked_cases import Case, check, random, same_bits_in_any_cut, symbols
+from support.harness import TARGETS
 
 from onnxc.codegen import abi
 from onnxc.codegen.kernel import choices_of
@@ -12,8 +13,6 @@ from onnxc.ir import dims, dtypes
 from onnxc.ir.expr import input_
 from onnxc.ir.graph import Graph, TensorType, Value, make_node
 from onnxc.ir.ops import Fused, Gather, Reduce
-
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
 
 def case(shape, axis, terms, size, dtype=np.float32, known=True, open_=None):

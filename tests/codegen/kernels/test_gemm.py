@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support import blocked_cases, harness
 from support.assembly import spills
-from support.guarded import guarded
+from support.harness import BEST, TARGETS
 
 from onnxc.codegen import costs
 from onnxc.codegen.costs import Estimate
@@ -17,16 +17,10 @@ from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.graph import Constant, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
 from onnxc.ir.ops import Contract
-from onnxc.target import LEVELS, TARGETS
+from onnxc.target import LEVELS
+from onnxc.target import TARGETS as PROCESSORS
 
-RUNNABLE = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
-BEST = harness.RUNNABLE[0]
 TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 2e-4, "float64": 1e-10}
-
-
-@pytest.fixture(autouse=True)
-def forbid_the_memory_behind_operands(monkeypatch):
-    monkeypatch.setattr(harness, "aligned", guarded)
 
 
 def numbers(shape, dtype, seed=0):
@@ -103,44 +97,44 @@ SIZES = [
 ]
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_weights_packed_when_compiling(target, size):
     Case("mk,kn->mn", matrix(*size)).check(target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_two_operands_of_the_run(target, size):
     Case("mk,kn->mn", matrix(*size), constant=None).check(target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("columns", [8, 16, 24, 32, 48, 64])
 @pytest.mark.parametrize("rows", [1, 8, 30])
 def test_operands_as_wide_as_a_panel_may_lie_anywhere(target, rows, columns):
     Case("mk,kn->mn", matrix(rows, columns, 6), constant=None).check(target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_a_transposed_operand_of_the_run(target, size):
     Case("mk,nk->mn", matrix(*size), constant=None).check(target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_sizes_that_only_the_run_knows(target, size):
     Case("mk,kn->mn", matrix(*size), constant=None, symbolic="mnk").check(target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("rows", range(1, 32))
 def test_rows_that_only_the_run_knows_over_packed_weights(target, rows):
     Case("mk,kn->mn", matrix(rows, 50, 24), symbolic="m").check(target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("order", ["rows", "panels"])
 @pytest.mark.parametrize("vectors", [1, 2, 3, 4])
 def test_every_tiling_is_right(target, order, vectors):
@@ -152,7 +146,7 @@ def test_every_tiling_is_right(target, order, vectors):
             case.check(target, Choice(Estimate(), small, packed=(1,), kernel=gemm))
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("source", ["packed", "in_parts"])
 @pytest.mark.parametrize("symbolic", ["", "m", "n", "mn"])
 @pytest.mark.parametrize("order", ["rows", "panels"])
@@ -168,7 +162,7 @@ def test_a_matrix_of_the_run_wherever_it_is_packed(target, source, symbolic, ord
         case.check(target, Choice(Estimate(), small, kernel=gemm))
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("symbolic, constant", [("", None), ("m", None), ("mn", None), ("", 1), ("m", 1)])
 @pytest.mark.parametrize("form, types", [("bkm,bkn->bmn", ("float32",) * 3), ("km,kn->mn", ("float64",) * 3)])
 def test_rows_that_lie_side_by_side_may_be_copied(target, form, types, constant, symbolic):
@@ -215,7 +209,7 @@ def test_panels_that_a_row_goes_through_come_from_where_all_of_them_lie():
     assert memory(1) < memory(8) <= memory(gemm.ALL)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("symbolic", ["m", ""])
 @pytest.mark.parametrize("terms, order", [(20, "rows"), (700, "panels")])
 def test_rows_of_few_terms_and_many_columns_are_written_in_long_runs(target, symbolic, terms, order):
@@ -230,7 +224,7 @@ def test_rows_of_few_terms_and_many_columns_are_written_in_long_runs(target, sym
         assert all(gemm_tiling.RUN <= columns < 3301 for columns in runs)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("rows", [1, 2, 3])
 @pytest.mark.parametrize("constant", [0, None])
 def test_equal_columns_have_equal_sums(target, rows, constant):
@@ -270,7 +264,7 @@ FORMS = [
 ]
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("constant", [None, 0, 1])
 def test_every_order_of_axes(target, form, constant):
@@ -315,7 +309,7 @@ TYPES = [
 ]
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
 @pytest.mark.parametrize("constant", [None, 1])
 @pytest.mark.parametrize("form", ["mk,kn->mn", "mk,nk->mn"])
@@ -399,7 +393,7 @@ def test_other_types_and_targets_multiply_one_by_one():
         ("sapphirerapids", ("float32",) * 3),
         ("sapphirerapids", ("float16", "float16", "float32")),
     ):
-        assert Case("mk,kn->mn", product, 1, types).choice(TARGETS[name]).tiling.k_step == 1
+        assert Case("mk,kn->mn", product, 1, types).choice(PROCESSORS[name]).tiling.k_step == 1
 
 
 # Epilogues ---------------------------------------------------------------------------------------
@@ -436,7 +430,7 @@ EPILOGUES = {
 }
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("name", EPILOGUES)
 @pytest.mark.parametrize("symbolic", ["", "m"])
 def test_epilogues(target, name, symbolic):
@@ -444,14 +438,14 @@ def test_epilogues(target, name, symbolic):
     Case("mk,kn->mn", matrix(19, 45, 12), symbolic=symbolic, body=body, extra=extra).check(target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("name", EPILOGUES)
 def test_epilogues_over_sizes_of_the_run(target, name):
     body, extra = EPILOGUES[name]
     Case("mk,kn->mn", matrix(19, 45, 12), None, symbolic="mnk", body=body, extra=extra).check(target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8e4m3fn", "bool"])
 @pytest.mark.parametrize("shared", ["m", "n"])
 def test_vectors_of_a_tile_share_narrow_operands_of_the_epilogue(target, dtype, shared):
@@ -524,7 +518,7 @@ def test_products_keep_their_sums_in_registers(target, symbolic, constant):
 @pytest.mark.parametrize("symbolic", ["", "m"])
 def test_many_rows_have_tiles_of_one_vector_where_multiply_adds_broadcast_from_memory(symbolic):
     case = Case("mk,kn->mn", {"m": 128, "k": 768, "n": 768}, symbolic=symbolic)
-    vectors = {name: case.choice(TARGETS[name]).tiling.vectors for name in ("znver4", "x86-64-v3")}
+    vectors = {name: case.choice(PROCESSORS[name]).tiling.vectors for name in ("znver4", "x86-64-v3")}
     assert vectors["znver4"] == 1
     assert vectors["x86-64-v3"] > 1
 
@@ -550,7 +544,7 @@ def test_large_products_are_cut_for_many_threads(size, parts):
     assert gemm.emit(case.node, case.choice(), BEST).steps[-1].parts >= parts
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("symbolic", ["", "m"])
 @pytest.mark.parametrize("rows", [256, 190])
 def test_half_of_the_parts_of_many_rows_are_half_of_the_rows(target, symbolic, rows):
@@ -565,7 +559,7 @@ def test_half_of_the_parts_of_few_rows_are_half_of_the_columns():
     assert np.all(done[:, :192]) and not np.any(done[:, 320:])
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("symbolic", ["", "bm"])
 @pytest.mark.parametrize("split", [2, 3, 7, 1000])
 @pytest.mark.parametrize("tiles", [None, 4])
@@ -667,7 +661,7 @@ def test_weights_that_are_far_come_a_panel_after_the_other():
 # Convolutions of single pixels -------------------------------------------------------------------
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize(
     "shape", [(1, 5, 70), (2, 33, 9, 7), (3, 16, 1, 1), (1, 4, 3, 4, 5), (1, 4, 2, 3, 2, 3)], ids=str
 )
@@ -680,7 +674,7 @@ def test_convolutions_of_single_pixels(target, shape):
             blocked_cases.check(blocked_cases.convolution(shape, window, symbolic=symbolic), gemm, target)
 
 
-@RUNNABLE
+@TARGETS
 def test_epilogues_of_single_pixels(target):
     total, shift, other = (expr.input_(k, "float32") for k in range(3))
     body, residual = (total + shift + other).maximum(0.0), blocked_cases.random(2, 9, 5, 6, seed=5)

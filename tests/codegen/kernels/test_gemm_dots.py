@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support import harness
+from support.harness import BEST, TARGETS
 
 from onnxc.codegen.costs import Estimate
 from onnxc.codegen.kernel import Choice, choices_of
@@ -13,8 +14,6 @@ from onnxc.ir.graph import Constant, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
 from onnxc.ir.ops import Contract
 
-RUNNABLE = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
-BEST = harness.RUNNABLE[0]
 TOTAL, OPERAND = (expr.input_(k, "float32") for k in range(2))
 NEAR = {"float64": 1e-12, "float32": 2e-5, "float16": 4e-3, "bfloat16": 2e-5}
 LABELS = "bmk", "bnk", "bmn"
@@ -49,7 +48,7 @@ def check(node, arrays, sizes, target, near=2e-5):
         np.testing.assert_allclose(got.astype("f8"), expected.astype("f8"), rtol=near, atol=near * scale)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize(
     "size",
     [(1, 1, 64, 16), (3, 2, 7, 5), (2, 4, 32, 33), (1, 5, 33, 8), (2, 3, 2, 17), (1, 9, 70, 3), (0, 2, 8, 8)],
@@ -59,14 +58,14 @@ def test_products_of_any_size(target, size):
     check(*product(*size), target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("symbolic", ["m", "n", "bm", "bmn"])
 @pytest.mark.parametrize("size", [(2, 1, 16, 19), (3, 7, 21, 4), (2, 0, 8, 5), (2, 3, 8, 0)], ids=str)
 def test_sizes_that_only_the_run_knows(target, symbolic, size):
     check(*product(*size, symbolic=symbolic), target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("depth", [0, 3, 16, 37])
 def test_a_depth_that_only_the_run_knows_needs_masks(target, depth):
     node, arrays, sizes = product(2, 3, depth, 11, symbolic="mnk")
@@ -76,13 +75,13 @@ def test_a_depth_that_only_the_run_knows_needs_masks(target, depth):
         assert not choices_of(gemm_dots, node, target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("dtype", NEAR)
 def test_every_float_is_widened_as_it_is_loaded(target, dtype):
     check(*product(2, 3, 45, 10, dtype=dtype), target, NEAR[dtype])
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize(
     "labels", [("mbk", "nbk", "bmn"), ("bk", "bnk", "bn"), ("mk", "bnk", "bmn")], ids=str
 )
@@ -90,7 +89,7 @@ def test_rows_may_lie_apart_and_be_shared(target, labels):
     check(*product(3, 4, 24, 13, labels=labels), target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("extra", ["n", "bmn"])
 def test_the_epilogue_has_the_sums(target, extra):
     body = expr.erf(TOTAL) + OPERAND

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support import harness
 from support.blocked_cases import WITH_DOTS
-from support.guarded import guarded
+from support.harness import TARGETS
 from support.pass_text import clean
 from support.stored import blocks_of, derived
 
@@ -16,13 +16,6 @@ from onnxc.ir.graph import Constant, Graph, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
 from onnxc.ir.ops import Contract, Fused, Gather, Map, Reshape
 from onnxc.passes.fuse_experts import fuse_experts
-
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
-
-
-@pytest.fixture(autouse=True)
-def forbid_the_memory_behind_operands(monkeypatch):
-    monkeypatch.setattr(harness, "aligned", guarded)
 
 
 def weights_of(shape):

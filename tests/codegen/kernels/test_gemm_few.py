@@ -4,6 +4,7 @@ lies, and when they are told apart."""
 import numpy as np
 import pytest
 from support import harness
+from support.harness import BEST, TARGETS
 
 from onnxc.codegen.kernel import Choice, choices_of
 from onnxc.codegen.kernels import gemm, gemm_few
@@ -12,7 +13,6 @@ from onnxc.ir.graph import Constant, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
 from onnxc.ir.ops import Contract
 
-BEST = harness.RUNNABLE[0]
 TOTAL, OPERAND = (expr.input_(k, "float32") for k in range(2))
 ALONG_N, ALONG_K = ("bmk", "bkn", "bmn"), ("bmk", "bnk", "bmn")
 
@@ -38,7 +38,7 @@ def check(node, arrays, sizes, target, choice: Choice):
     np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5 * np.abs(expected).max(initial=1))
 
 
-@pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+@TARGETS
 @pytest.mark.parametrize("rows", [0, 1, 2, 15, 16, 17, 18, 40])
 @pytest.mark.parametrize("labels", [ALONG_N, ALONG_K], ids=["along-n", "along-k"])
 def test_few_rows_and_many_give_the_product(target, labels, rows):

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support import harness
-from support.guarded import guarded
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import gemm, gemm_matrix
@@ -20,11 +19,6 @@ TARGET = TARGETS["sapphirerapids"]
 HERE = runs_here(TARGET)
 INTEGERS = ("uint8", "int8"), "int32"
 BYTES = [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8"), ("int8", "uint8")]
-
-
-@pytest.fixture(autouse=True)
-def forbid_the_memory_behind_operands(monkeypatch):
-    monkeypatch.setattr(harness, "aligned", guarded)
 
 
 def bytes_of(shape, dtype, seed):

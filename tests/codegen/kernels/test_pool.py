@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support import harness
 from support.blocked_cases import Case, check, laid_out, random, symbols
+from support.harness import TARGETS
 from support.nests import numbers
 from support.pool_cases import codes, group, halves, windows
 
@@ -12,7 +13,6 @@ from onnxc.codegen.kernels import pool
 from onnxc.ir import dims, expr
 from onnxc.ir.ops import Pool, Reduce
 
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 KINDS = pytest.mark.parametrize("kind", ["max", "mean", "sum"])
 
 

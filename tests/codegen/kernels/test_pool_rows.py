@@ -6,7 +6,8 @@ import re
 import numpy as np
 import pytest
 from support import harness
-from support.nests import TARGETS, check, numbers, variable
+from support.harness import TARGETS
+from support.nests import check, numbers, variable
 from support.pool_cases import codes, group, halves
 
 from onnxc.codegen.kernel import choices_of

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 from support import harness
+from support.harness import TARGETS
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import random
 from onnxc.ir.graph import make_node
 from onnxc.ir.ops import Random
-
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
 
 def drawn(target, kind, dtype, shape, a, b, seed, split=1):

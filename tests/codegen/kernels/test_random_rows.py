@@ -5,7 +5,8 @@ from random import Random
 
 import numpy as np
 import pytest
-from support.nests import TARGETS, compare
+from support.harness import TARGETS
+from support.nests import compare
 from support.rows import group, symbolic_types
 
 from onnxc.codegen.kernel import choices_of

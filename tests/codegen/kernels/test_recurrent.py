@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support import harness
 from support.assembly import spills
-from support.guarded import guarded
+from support.harness import BEST, TARGETS
 from support.stored import derived
 
 from onnxc.codegen.kernel import choices_of
@@ -16,18 +16,12 @@ from onnxc.ir import cells, dims, expr
 from onnxc.ir.graph import Constant, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
 from onnxc.ir.ops import Map, Recurrent
-from onnxc.target import LEVELS, TARGETS
+from onnxc.target import LEVELS
+from onnxc.target import TARGETS as PROCESSORS
 
-RUNNABLE = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 KINDS = pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
-BEST = harness.RUNNABLE[0]
 DEFAULTS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
 BOTH = ("forward", "reverse")
-
-
-@pytest.fixture(autouse=True)
-def forbid_the_memory_behind_operands(monkeypatch):
-    monkeypatch.setattr(harness, "aligned", guarded)
 
 
 class Case:
@@ -97,7 +91,7 @@ class Case:
             np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
 
 
-@RUNNABLE
+@TARGETS
 @KINDS
 @pytest.mark.parametrize("hidden", [1, 3, 17, 64, 100])
 @pytest.mark.parametrize("batch", [1, 2, 5])
@@ -105,7 +99,7 @@ def test_any_number_of_units_and_rows(target, kind, hidden, batch):
     Case(kind, hidden, batch=batch).check(target)
 
 
-@RUNNABLE
+@TARGETS
 @KINDS
 @pytest.mark.parametrize("batch", [1, 2, 5, 13, 60])
 def test_sizes_that_only_the_run_knows(target, kind, batch):
@@ -127,7 +121,7 @@ def test_no_rows_give_nothing(kind, symbolic):
     Case(kind, 5, batch=0, symbolic=symbolic).check()
 
 
-@RUNNABLE
+@TARGETS
 @KINDS
 @pytest.mark.parametrize("directions", [("reverse",), BOTH, ("reverse", "forward")], ids=",".join)
 @pytest.mark.parametrize("symbolic", ["", "tb"])
@@ -136,7 +130,7 @@ def test_every_direction(target, kind, directions, symbolic):
     Case(kind, 21, directions=directions, batch=3, optional=optional, symbolic=symbolic).check(target)
 
 
-@RUNNABLE
+@TARGETS
 @KINDS
 @pytest.mark.parametrize("directions", [("forward",), ("reverse",), BOTH], ids=",".join)
 def test_steps_beyond_a_length_keep_the_state_and_give_zero(target, kind, directions):
@@ -150,7 +144,7 @@ def test_lengths_of_a_batch_that_only_the_run_knows(kind):
     Case(kind, 18, directions=BOTH, batch=20, optional=("lengths",), symbolic="tb").check()
 
 
-@RUNNABLE
+@TARGETS
 @KINDS
 @pytest.mark.parametrize("directions", [("forward",), BOTH], ids=",".join)
 @pytest.mark.parametrize("hidden", [1, 16, 37])
@@ -158,14 +152,14 @@ def test_weights_that_only_the_run_knows(target, kind, directions, hidden):
     Case(kind, hidden, directions=directions, batch=3, constant=False).check(target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("optional", [("p",), ("p", "c", "h"), ("c",)], ids=",".join)
 @pytest.mark.parametrize("input_forget", [False, True])
 def test_lstm_with_peepholes_and_coupled_gates(target, optional, input_forget):
     Case("lstm", 20, directions=BOTH, optional=optional, input_forget=input_forget).check(target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("optional", [(), ("b",), ("b", "h", "lengths")], ids=",".join)
 @pytest.mark.parametrize("hidden", [3, 33])
 def test_gru_that_multiplies_before_it_resets(target, optional, hidden):
@@ -183,7 +177,7 @@ def test_every_activation(kind, name):
     Case(kind, 10, steps=3, activations=[(name, 0.4, 0.3)] * len(DEFAULTS[kind])).check()
 
 
-@RUNNABLE
+@TARGETS
 @KINDS
 def test_directions_may_have_activations_of_their_own(target, kind):
     functions = [(name, 0.0, 0.0) for name in DEFAULTS[kind]]
@@ -191,14 +185,14 @@ def test_directions_may_have_activations_of_their_own(target, kind):
     Case(kind, 12, directions=BOTH, optional=("lengths",), activations=[*functions, *others]).check(target)
 
 
-@RUNNABLE
+@TARGETS
 @KINDS
 @pytest.mark.parametrize("hidden, batch", [(5, 3), (40, 7)])
 def test_float64(target, kind, hidden, batch):
     Case(kind, hidden, batch=batch, dtype="float64", directions=BOTH, symbolic="b").check(target)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize("kind, hidden", [("lstm", 200), ("gru", 240), ("rnn", 400)])
 def test_weights_beyond_the_second_level_cache_serve_several_tiles(target, kind, hidden):
     case = Case(kind, hidden, steps=2, batch=11)
@@ -239,7 +233,7 @@ def halves_of(r):
     return derived(Map(expr.input_(0, "bfloat16").cast("float32")), Constant.of(r.astype(ml_dtypes.bfloat16)))
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize(
     "kind, stored", [("lstm", "bytes"), ("gru", "bytes of gates"), ("rnn", "halves")], ids=str
 )
@@ -261,14 +255,14 @@ def test_weights_are_decoded_where_they_stay_stored(target, kind, stored):
 @pytest.mark.parametrize("hidden, bits, half", [(128, 0, "bfloat16"), (400, 0, "bfloat16"), (1024, 8, "")])
 def test_bytes_become_bfloat16_where_caches_hold_these(hidden, bits, half):
     case = Case("lstm", hidden, steps=1, batch=1)
-    numbers = case.choice(TARGETS["x86-64-v4"])
+    numbers = case.choice(PROCESSORS["x86-64-v4"])
     weights = bytes_of(case.arrays[1], False)
     case.node = make_node(case.node.op, [case.node.inputs[0], Value(case.node.inputs[1].type, "", weights)])
-    form = case.choice(TARGETS["x86-64-v4"]).tiling.form
+    form = case.choice(PROCESSORS["x86-64-v4"]).tiling.form
     assert (numbers.tiling.form, form.bits, form.half) == (None, bits, half)
 
 
-@RUNNABLE
+@TARGETS
 @pytest.mark.parametrize(
     "dtype, zero", [("int8", 0), ("int8", -3), ("uint8", 131), ("uint8", "of each gate")]
 )

@@ -5,14 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support import harness
+from support.harness import TARGETS
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import reorder
 from onnxc.ir import dims, dtypes
 from onnxc.ir.graph import Layout, Node, TensorType, Value
 from onnxc.ir.ops import Reorder, Transpose
-
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
 
 def check(shape, old, new, target, dtype=np.float32, symbolic=None):

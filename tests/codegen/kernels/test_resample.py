@@ -5,6 +5,7 @@ import pytest
 from support import harness
 from support.blocked_cases import Case, laid_out, random, same_bits_in_any_cut, symbols
 from support.blocked_cases import check as checked
+from support.harness import TARGETS
 
 from onnxc.codegen import abi
 from onnxc.codegen.kernel import choices_of
@@ -13,8 +14,6 @@ from onnxc.ir.dtypes import numpy_dtype
 from onnxc.ir.expr import exp, input_, sum_of
 from onnxc.ir.graph import Graph, TensorType, Value, make_node
 from onnxc.ir.ops import Fused, Gather, Map
-
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
 
 def check(case, target, **halos):

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support import harness
-from support.nests import TARGETS, compare, dense_choice, run
+from support.harness import BEST, TARGETS
+from support.nests import compare, dense_choice, run
 from support.rows import Rows, group, symbolic_types
 
 from onnxc.codegen import abi, costs
@@ -21,7 +22,6 @@ from onnxc.ir.ops import Gather
 from onnxc.target import LEVELS
 
 LENGTHS = (1, 2, 3, 7, 8, 13, 16, 17, 31, 33, 64, 67, 131, 257, 1000)
-NATIVE = harness.RUNNABLE[0]
 
 
 def check(target, write, *arrays, axes=(1,), only=None, tolerance=None):
@@ -550,8 +550,8 @@ def test_a_group_that_is_refused_runs_node_by_node():
 
     short_lines = group([wide(4, 9, 3), wide(3)], (1, 2), by_channel)
     for node in (group([wide(8, 100)], (0,), softmax), short_lines):
-        assert not choices_of(rows, node, NATIVE)
-        chosen = select_kernels(Graph(node.inputs, node.outputs, (node,)), NATIVE)
+        assert not choices_of(rows, node, BEST)
+        chosen = select_kernels(Graph(node.inputs, node.outputs, (node,)), BEST)
         assert {n.choice.kernel for n in chosen.nodes} == {loop_nest}
         assert len(chosen.nodes) == len(node.op.region.nodes)
 
@@ -572,11 +572,11 @@ def test_no_spills_where_code_can_only_be_generated(target):
 
 def test_parts_do_not_change_a_bit():
     x, node = draw(300, 77), group([wide(300, 77)], (1,), softmax)
-    (choice,) = choices_of(rows, node, NATIVE)
-    whole = harness.run_choice(node, choice, [x], NATIVE, split=1)[0][0]
+    (choice,) = choices_of(rows, node, BEST)
+    whole = harness.run_choice(node, choice, [x], BEST, split=1)[0][0]
     for split in (2, 5):
-        assert np.array_equal(whole, harness.run_choice(node, choice, [x], NATIVE, split=split)[0][0])
-    assert np.array_equal(whole, run(node, choice, [x], NATIVE)[0][0])
+        assert np.array_equal(whole, harness.run_choice(node, choice, [x], BEST, split=split)[0][0])
+    assert np.array_equal(whole, run(node, choice, [x], BEST)[0][0])
 
 
 def test_constants_that_rows_share_are_waited_for_where_a_run_touches_much():
@@ -587,9 +587,9 @@ def test_constants_that_rows_share_are_waited_for_where_a_run_touches_much():
         (choice,) = choices_of(rows, replace(node, inputs=tuple(values)), target)
         return choice.cost.total
 
-    far = replace(NATIVE, run_bytes=2 * NATIVE.facts.level2_bytes)
+    far = replace(BEST, run_bytes=2 * BEST.facts.level2_bytes)
     for constants in (0, 1, 2):
-        longer = estimate(constants, far) - estimate(constants, NATIVE)
+        longer = estimate(constants, far) - estimate(constants, BEST)
         assert longer == pytest.approx(constants * costs.FIRST * costs.far(far, far.run_bytes))
 
 
@@ -670,4 +670,4 @@ def test_rows_along_other_axes_than_those_of_a_reduction_are_none():
         return r.map(lambda a, s: a - s, g := r.gather(Gather("axis", 0), x, i), r.reduce("sum", g))
 
     node = group([TensorType("float32", (5, 2, 40)), TensorType("int64", (3,))], (2,), write)
-    assert not choices_of(rows, node, NATIVE)
+    assert not choices_of(rows, node, BEST)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from support import harness
-from support.nests import TARGETS, compare, node_of
+from support.harness import TARGETS
+from support.nests import compare, node_of
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import trees

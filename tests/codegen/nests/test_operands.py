@@ -1,7 +1,8 @@
 """Indices of elements, computed in as few bits as hold them."""
 
 import pytest
-from support.nests import TARGETS, check, numbers
+from support.harness import TARGETS
+from support.nests import check, numbers
 
 from onnxc.codegen.nests.operands import narrow_indices
 from onnxc.ir import dims, expr

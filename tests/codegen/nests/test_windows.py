@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from support.nests import TARGETS, check, numbers, variable
+from support.harness import TARGETS
+from support.nests import check, numbers, variable
 
 from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.expr import input_

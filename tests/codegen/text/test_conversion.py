@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from support import harness
-from support.lanes import INTEGERS, check_exact, meaning, pair, run, same, samples, targets
+from support.harness import TARGETS
+from support.lanes import INTEGERS, check_exact, meaning, pair, run, same, samples
 from support.rounding import beside_middles
 
 from onnxc.codegen.kernel import KernelText
@@ -11,10 +12,11 @@ from onnxc.codegen.text import scalar
 from onnxc.codegen.text.memory import load_lanes
 from onnxc.ir import dtypes, expr
 from onnxc.ir.expr import apply, input_
-from onnxc.target import TARGETS, Ability
+from onnxc.target import TARGETS as PROCESSORS
+from onnxc.target import Ability
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype", ("bool", *INTEGERS, *dtypes.FLOATS))
 def test_casts(target, dtype):
     x, small = input_(0, dtype), ("int4", "uint4", "int2", "uint2")
@@ -24,7 +26,7 @@ def test_casts(target, dtype):
     check_exact(target, [x.cast(d) for d in to], samples(dtype))
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("limit", [100.0, 2.0**31, 2.0**53, 2.0**66])
 def test_numbers_of_one_magnitude_become_64_bit_integers(target, dtype, limit):
@@ -34,7 +36,7 @@ def test_numbers_of_one_magnitude_become_64_bit_integers(target, dtype, limit):
     check_exact(target, [input_(0, dtype).cast(to) for to in ("int64", "uint64")], values)
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype", ("int4", "uint4", "int2", "uint2"))
 def test_casts_between_integers_of_a_few_bits_wrap(target, dtype):
     a = samples(dtype)
@@ -50,7 +52,7 @@ def sameness_of_codes(got, want):
     return bool(np.all((a == b) | (np.isnan(got.astype(np.float32)) & np.isnan(want.astype(np.float32)))))
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype", [d for d in dtypes.SMALL_FLOATS if d != "float8e8m0"])
 def test_small_floats_convert_like_their_definition(target, dtype):
     codes = np.arange(1 << dtypes.bits(dtype), dtype=np.uint8).view(dtypes.numpy_dtype(dtype))
@@ -66,7 +68,7 @@ def test_small_floats_convert_like_their_definition(target, dtype):
     assert sameness_of_codes(got, want)
 
 
-@targets
+@TARGETS
 def test_powers_of_two_as_eight_bit_exponents(target):
     kind = dtypes.numpy_dtype("float8e8m0")
     check_exact(target, [input_(0, "float8e8m0").cast("float32")], np.arange(256, dtype=np.uint8).view(kind))
@@ -81,7 +83,7 @@ def test_powers_of_two_as_eight_bit_exponents(target):
         assert np.array_equal(got.view(np.uint8), values.astype(kind).view(np.uint8))
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
 def test_rounding_to_sixteen_bits_is_to_nearest_even(target, dtype):
     middle = np.arange(1 << 16, dtype=np.uint16).view(dtypes.numpy_dtype(dtype)).astype(np.float64)
@@ -93,7 +95,7 @@ def test_rounding_to_sixteen_bits_is_to_nearest_even(target, dtype):
             assert same(got, expr.saturating_cast(values.astype(source), got.dtype))
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("source", ("float64", "int64", "uint64", "int32", "uint32"))
 def test_wide_numbers_are_rounded_to_narrow_ones_once(target, source):
     for dtype in ("bfloat16", "float16", "float8e4m3fn", "float8e5m2"):
@@ -103,7 +105,7 @@ def test_wide_numbers_are_rounded_to_narrow_ones_once(target, source):
 #: With the processors that have arithmetic of float16.
 WITH_HALVES = [
     t
-    for t in TARGETS.values()
+    for t in PROCESSORS.values()
     if t in harness.RUNNABLE or (Ability.HALF_ARITHMETIC in t.abilities and harness.runs(t))
 ]
 
@@ -125,7 +127,7 @@ def test_every_operation_of_sixteen_bits_is_rounded_once(target, dtype):
             assert same(got[small & (got != 0)], want[small & (got != 0)])  # a subnormal may be 0
 
 
-@targets
+@TARGETS
 def test_no_nan_of_sixteen_bits_becomes_a_number(target):
     nan = np.arange(1 << 16, dtype=np.uint16).view(dtypes.numpy_dtype("bfloat16"))
     nan = nan[np.isnan(nan.astype(np.float64))]
@@ -138,7 +140,7 @@ def test_no_nan_of_sixteen_bits_becomes_a_number(target):
         assert np.isnan(got.astype(np.float32)).all()
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=str)
+@pytest.mark.parametrize("target", PROCESSORS.values(), ids=str)
 def test_float16_is_added_as_it_is_where_the_target_can(target):
     kernel, x = KernelText(target), input_(0, "float16")
     with kernel.entry() as f:
@@ -146,7 +148,7 @@ def test_float16_is_added_as_it_is_where_the_target_can(target):
     assert ("fadd <8 x half>" in str(kernel)) == (Ability.HALF_ARITHMETIC in target.abilities)
 
 
-@targets
+@TARGETS
 def test_clip_before_a_cast(target):
     x = input_(0, "float32")
     roots = [apply("round", x).clip(-128.0, 127.0).cast("int8"), x.minimum(255.0).maximum(0.0).cast("uint8")]
@@ -156,7 +158,7 @@ def test_clip_before_a_cast(target):
 SCALED = [("uint8", 0, 255, 120), ("int8", -128, 127, 0), ("int8", -127, 127, -3), ("uint16", 0, 65535, 999)]
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize(("dtype", "low", "high", "zero"), SCALED)
 def test_quantising_by_a_constant_divides_to_the_last_bit(target, dtype, low, high, zero):
     generator = np.random.default_rng(high)
@@ -172,7 +174,7 @@ def test_quantising_by_a_constant_divides_to_the_last_bit(target, dtype, low, hi
         check_exact(target, roots, np.concatenate([*steps, wild, wild * np.float32(scale)]))
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("registers", [0.5, 1, 2, 4, 8])
 @pytest.mark.parametrize(
     ("dtype", "low", "high", "zero"), [*SCALED, ("uint8", 9, 200, 9), ("int8", -9, 40, 7)]
@@ -189,7 +191,7 @@ def test_registers_that_become_bytes_together(target, dtype, low, high, zero, re
             check_exact(target, [root], sums, lanes=int(registers * target.lanes("float32")))
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize(("dtype", "low", "high"), [("uint8", 0, 255), ("int8", -128, 127)])
 def test_what_small_operands_make_becomes_bytes_without_bounds(target, dtype, low, high):
     """As they saturate: sums at their ends times the greatest scales among them."""
@@ -212,7 +214,7 @@ def test_what_small_operands_make_becomes_bytes_without_bounds(target, dtype, lo
         check_exact(target, roots, sums, scales, factors, lanes=lanes, bounds={1: 0.5, 2: 1024.0})
 
 
-@targets
+@TARGETS
 def test_bitcast(target):
     check_exact(target, [expr.bitcast(input_(0, "float32"), "int32")], samples("float32"))
     check_exact(target, [expr.bitcast(input_(0, "int16"), "float16")], samples("int16"))

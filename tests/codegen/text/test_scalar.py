@@ -4,7 +4,8 @@ number of lanes."""
 import numpy as np
 import pytest
 from support import harness
-from support.lanes import INTEGERS, NARROW, check_exact, pair, run, samples, targets
+from support.harness import TARGETS
+from support.lanes import INTEGERS, NARROW, check_exact, pair, run, samples
 
 from onnxc.codegen import abi
 from onnxc.codegen.kernel import KernelText
@@ -12,12 +13,12 @@ from onnxc.codegen.text import scalar
 from onnxc.codegen.text.memory import load_lanes, store_lanes
 from onnxc.ir import dtypes, expr
 from onnxc.ir.expr import apply, const, input_
-from onnxc.target import TARGETS
+from onnxc.target import TARGETS as PROCESSORS
 
 # Integers and bool --------------------------------------------------------------------------------
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integers(target, dtype):
     x, y = input_(0, dtype), input_(1, dtype)
@@ -46,7 +47,7 @@ def test_integers(target, dtype):
     check_exact(target, roots, *pair(dtype))
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype", ("int8", "uint8", "int32", "int64", "uint64"))
 def test_integers_with_constants(target, dtype):
     values = (0, 1, 2, 3, 7, 100, *((-1, -3) if dtypes.is_signed(dtype) else ()))
@@ -58,7 +59,7 @@ def test_integers_with_constants(target, dtype):
     check_exact(target, roots, samples(dtype))
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype", [t for t in INTEGERS if dtypes.bits(t) >= 8])
 def test_quotients_by_powers_of_two(target, dtype):
     low, high = dtypes.integer_range(dtype)
@@ -68,7 +69,7 @@ def test_quotients_by_powers_of_two(target, dtype):
     check_exact(target, divided, np.concatenate([samples(dtype), np.array(near, dtype)]))
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("narrow", ("int8", "uint8", "int16", "uint16"))
 @pytest.mark.parametrize("wide", ("int32", "int64", "uint64"))
 def test_products_of_narrow_numbers_are_divided_and_shifted_as_wide_ones(target, narrow, wide):
@@ -86,7 +87,7 @@ def test_products_of_narrow_numbers_are_divided_and_shifted_as_wide_ones(target,
     check_exact(target, [root for q in found for root in (q, q.cast("int16"))], samples(narrow))
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("narrow", ("int8", "int16"))
 @pytest.mark.parametrize("wide", ("int64", "uint64"))
 def test_products_of_two_narrow_numbers_are_shifted_as_wide_ones_in_one_step_or_several(target, narrow, wide):
@@ -103,7 +104,7 @@ def test_products_of_two_narrow_numbers_are_shifted_as_wide_ones_in_one_step_or_
     check_exact(target, roots, samples(narrow), samples(narrow, seed=1))
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype", ("int64", "uint64"))
 def test_quotients_of_long_integers_are_exact_below_and_above_what_float64_holds(target, dtype):
     draw = np.random.default_rng(0)
@@ -120,7 +121,7 @@ def test_quotients_of_long_integers_are_exact_below_and_above_what_float64_holds
         check_exact(target, [apply(op, input_(0, dtype), const(7, dtype)) for op in ("div", "mod")], x)
 
 
-@targets
+@TARGETS
 def test_bool(target):
     x, y = input_(0, "bool"), input_(1, "bool")
     pairs = ("and", "or", "xor", "add", "mul", "min", "max", "eq", "ne", "lt", "ge")
@@ -128,7 +129,7 @@ def test_bool(target):
     check_exact(target, roots, samples("bool"), samples("bool", seed=1))
 
 
-@targets
+@TARGETS
 def test_a_product_and_a_sum_are_within_a_rounding_of_both(target):
     draw = np.random.default_rng(0)
     x, y, z = (draw.standard_normal(100).astype(np.float32) for _ in range(3))
@@ -137,7 +138,7 @@ def test_a_product_and_a_sum_are_within_a_rounding_of_both(target):
     assert np.all(np.abs(got - exact) <= (np.abs(x.astype(np.float64) * y) + np.abs(exact)) * 2.0**-24)
 
 
-@targets
+@TARGETS
 def test_a_bool_in_memory_is_true_where_its_byte_is_not_zero(target):
     bytes_ = np.arange(256, dtype=np.uint8)
     (got,) = run(target, [input_(0, "bool").cast("uint8")], [bytes_.view(bool)])
@@ -147,7 +148,7 @@ def test_a_bool_in_memory_is_true_where_its_byte_is_not_zero(target):
 # Floats, exact operations --------------------------------------------------------------------------
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype", ("float32", "float64", *NARROW))
 def test_floats(target, dtype):
     x, y = input_(0, dtype), input_(1, dtype)
@@ -156,7 +157,7 @@ def test_floats(target, dtype):
     check_exact(target, [*(apply(op, x, y) for op in pairs), *(apply(op, x) for op in single)], *pair(dtype))
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype", ("float32", "float64"))
 def test_float_remainders_are_exact(target, dtype):
     check_exact(
@@ -164,14 +165,14 @@ def test_float_remainders_are_exact(target, dtype):
     )
 
 
-@targets
+@TARGETS
 def test_extremes_with_a_constant_keep_nan(target):
     x = input_(0, "float32")
     roots = [x.maximum(0.0), const(1.5, "float32").minimum(x), x.clip(-1.0, 6.0)]
     check_exact(target, roots, samples("float32"))
 
 
-@targets
+@TARGETS
 def test_selection_and_comparison(target):
     x, y = input_(0, "float32"), input_(1, "float32")
     check_exact(target, [expr.where(x < y, x, y * 2)], *pair("float32"))
@@ -180,7 +181,7 @@ def test_selection_and_comparison(target):
 # Structure ----------------------------------------------------------------------------------------
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("lanes", (1, 2, 4, 8, 16, 32, 64))
 def test_any_number_of_lanes_gives_the_same_bits(target, lanes):
     x, a = input_(0, "float32"), samples("float32", 100)
@@ -199,7 +200,7 @@ def test_any_number_of_lanes_gives_the_same_bits(target, lanes):
         assert np.array_equal(got, want, equal_nan=got.dtype.kind == "f"), root
 
 
-@targets
+@TARGETS
 def test_several_roots_share_their_parts(target):
     x, a = input_(0, "float32"), samples("float32")
     shared = expr.exp(x)
@@ -210,7 +211,7 @@ def test_several_roots_share_their_parts(target):
         assert np.array_equal(two, both * np.float32(2), equal_nan=True)
 
 
-@targets
+@TARGETS
 def test_sizes_and_indices(target):
     from onnxc.ir.dims import symbol
 
@@ -220,7 +221,7 @@ def test_sizes_and_indices(target):
     assert np.array_equal(got, np.arange(100) * 2 + 1000)
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("lanes", (1, 4, 16))
 def test_a_failed_check_reports_its_code_and_the_first_failing_value(target, lanes):
     x, y = input_(0, "int32"), input_(1, "int32")
@@ -232,7 +233,7 @@ def test_a_failed_check_reports_its_code_and_the_first_failing_value(target, lan
     assert run(target, [root], [a, b], lanes) == (abi.ERRORS["division_by_zero"], 537)
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype", ("float32", "float64", "float16", "bfloat16"))
 def test_a_failed_check_of_floats_reports_a_double(target, dtype):
     x, a = input_(0, dtype), np.ones(100, dtypes.numpy_dtype(dtype))
@@ -270,7 +271,7 @@ def test_bounds_of_bytes_take_no_instruction_where_operands_are_known_to_be_smal
     root = apply("round", scaled).maximum(0.0).minimum(255.0).cast("uint8")
 
     def comparisons(bounds):
-        kernel = KernelText(TARGETS["icelake-server"])
+        kernel = KernelText(PROCESSORS["icelake-server"])
         with kernel.entry() as f:
             scalar.lower(f, [root], lambda i: "%x", 64, bounds=bounds)
         return sum("fcmp" in line or "x86.avx512.m" in line for line in f.lines)

@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from support.lanes import NARROW, check_exact, run, samples, targets
+from support.harness import TARGETS
+from support.lanes import NARROW, check_exact, run, samples
 
 from onnxc.codegen.text.scalar import softmax_exp
 from onnxc.codegen.text.vector_math import FAR_BELOW
@@ -102,7 +103,7 @@ def worst(got, want, *x):
     return units[i], f"{units[i]} ulp at {[v[i] for v in x]}: {got[i]!r}, not {want[i]!r}"
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype", ("float32", "float64"))
 @pytest.mark.parametrize("name", LIMITS)
 def test_functions(target, name, dtype):
@@ -112,7 +113,7 @@ def test_functions(target, name, dtype):
     assert units <= (3 if dtype == "float32" else 4), message
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype", ("float32", "float64"))
 @pytest.mark.parametrize("name", ("erf", "tanh"))
 def test_pieces_meet(target, name, dtype):
@@ -125,7 +126,7 @@ def test_pieces_meet(target, name, dtype):
     assert got.max() <= 1
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("name", LIMITS)
 def test_functions_keep_the_sign_of_zero(target, name):
     x = np.array([0.0, -0.0], np.float32)
@@ -136,13 +137,13 @@ def test_functions_keep_the_sign_of_zero(target, name):
     assert np.array_equal(np.signbit(got[number]), np.signbit(want[number]))
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype", ("float32", "float64"))
 def test_sigmoids_are_recognised(target, dtype):
     check_sigmoid(target, expr.sigmoid(input_(0, dtype)), dtype, 1)
 
 
-@targets
+@TARGETS
 def test_a_tanh_beside_one_is_a_sigmoid(target):
     """1 + tanh x is 2 / (1 + exp(-2x)), where nothing cancels."""
     check_sigmoid(target, 1 + apply("tanh", input_(0, "float32")), "float32", 2)
@@ -160,7 +161,7 @@ def check_sigmoid(target, made, dtype, height):
     assert np.all(got[~normal] < height * 2.0**least)
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype, error, each", [("float32", 2e-7, 6e-8), ("float64", 5e-16, 0)])
 def test_exponentials_of_a_softmax_vanish_far_below_its_greatest(target, dtype, error, each):
     end = FAR_BELOW[dtype]
@@ -175,7 +176,7 @@ def test_exponentials_of_a_softmax_vanish_far_below_its_greatest(target, dtype, 
     assert np.all(np.isnan(got) == np.isnan(x))
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype", ("float32", "float64"))
 def test_powers(target, dtype):
     generator = np.random.default_rng(0)
@@ -188,7 +189,7 @@ def test_powers(target, dtype):
     assert units <= 4, message
 
 
-@targets
+@TARGETS
 def test_powers_of_special_values(target):
     values = np.array(
         [0.0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, np.inf, -np.inf, np.nan, 2.5, 1e9 + 1], np.float64
@@ -202,7 +203,7 @@ def test_powers_of_special_values(target):
     assert np.array_equal(np.signbit(got[got == 0]), np.signbit(want[got == 0]))
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize(
     "exponent", (2.0, 3.0, 4.0, -1.0, -2.0, -3.0, -4.0, 0.25, 0.5, 0.75, 1.75, 0.0, -0.25, -0.5, -0.75)
 )
@@ -213,7 +214,7 @@ def test_constant_powers(target, exponent):
     assert units <= 4, message
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_constant_powers_of_integers_are_those_of_floats(target, dtype):
     x = np.concatenate([np.arange(-40, 41), [1 << 20, -(1 << 30)]]).astype(dtype)
@@ -221,7 +222,7 @@ def test_constant_powers_of_integers_are_those_of_floats(target, dtype):
         check_exact(target, [apply("pow", input_(0, dtype), const(exponent, "float32"))], x)
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
 def test_squares_of_integers_end_at_the_greatest(target, dtype):
     limits = np.iinfo(dtype)
@@ -232,7 +233,7 @@ def test_squares_of_integers_end_at_the_greatest(target, dtype):
         check_exact(target, [apply("pow", input_(0, dtype), const(2.0, "float32"))], x.astype(dtype))
 
 
-@targets
+@TARGETS
 def test_powers_of_mixed_types(target):
     generator = np.random.default_rng(0)
     base = generator.uniform(-3, 3, 500).astype(np.float32)
@@ -245,7 +246,7 @@ def test_powers_of_mixed_types(target):
     check_exact(target, [root], whole, np.abs(np.round(base)))
 
 
-@targets
+@TARGETS
 @pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("name", ("exp", "tanh", "erf", "log", "sin"))
 def test_functions_of_narrow_floats_round_once(target, name, dtype):

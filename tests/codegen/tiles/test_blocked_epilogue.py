@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support import harness
 from support.blocked_cases import check, choices, convolution, laid_out, random, symbols
+from support.harness import TARGETS
 
 from onnxc.codegen.kernels import (
     conv,
@@ -15,8 +16,6 @@ from onnxc.codegen.kernels import (
     winograd,
 )
 from onnxc.ir.expr import apply, input_
-
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
 KERNELS = [  # (kernel, x, w, options)
     (conv, (2, 20, 7, 9), (37, 20, 3, 3), {"pads": 1}),

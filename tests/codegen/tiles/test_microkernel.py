@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.assembly import commented, inner_loops, spills
 from support.guarded import guarded
-from support.harness import RUNNABLE, WITHOUT, aligned, assembly, compiled, with_dots
+from support.harness import RUNNABLE, TARGETS, WITHOUT, aligned, assembly, compiled, with_dots
 
 from onnxc.codegen.text.emitter import Text
 from onnxc.codegen.text.memory import load_first, store_first
@@ -17,11 +17,14 @@ from onnxc.codegen.tiles import microkernel as mk
 from onnxc.codegen.tiles.packing import pack_columns, pack_panel
 from onnxc.codegen.tiles.panel_operand import Panel
 from onnxc.ir import dtypes
-from onnxc.target import LEVELS, TARGETS, runs_here
+from onnxc.target import LEVELS, runs_here
+from onnxc.target import TARGETS as PROCESSORS
 
 EVERY = list(LEVELS.values())
 DOTS = [
-    (TARGETS[name], d) for name in ("alderlake", "sapphirerapids", "neoverse-v1") for d in TARGETS[name].dots
+    (PROCESSORS[name], d)
+    for name in ("alderlake", "sapphirerapids", "neoverse-v1")
+    for d in PROCESSORS[name].dots
 ]
 HERE = [(t, d) for t in with_dots(runs_here) for d in t.dots]
 DTYPES = [
@@ -71,14 +74,14 @@ def run(target, rows, vectors, types, depth, static=False, **options):
     return out.view(accumulate).reshape(rows, tile.columns), (a @ b).astype(accumulate)
 
 
-@pytest.mark.parametrize("target", RUNNABLE, ids=str)
+@TARGETS
 @pytest.mark.parametrize("types", DTYPES, ids="-".join)
 def test_a_tile_multiplies_every_element_type(target, types):
     got, expected = run(target, 3, 2, types, 13)
     np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize("target", RUNNABLE, ids=str)
+@TARGETS
 @pytest.mark.parametrize("depth", [0, 1, 2, 3, 7, 8, 64])
 @pytest.mark.parametrize("chains", [1, 2, 4])
 def test_a_depth_of_the_run_may_be_anything(target, depth, chains):
@@ -93,7 +96,7 @@ def test_a_static_depth_needs_no_multiple_of_the_unrolling(depth, vectors, chain
     np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize("target", RUNNABLE, ids=str)
+@TARGETS
 @pytest.mark.parametrize("vectors", [1, 2, 3, 4])
 def test_every_height_up_to_the_greatest_is_right(target, vectors):
     for rows in range(1, mk.most_rows(target, vectors) + 1):
@@ -182,7 +185,7 @@ def test_code_cuts_rows_as_equal_heights_does(static, first, last):
             assert not out[:first].any() and not out[max(first, stop) :].any()
 
 
-@pytest.mark.parametrize("target", RUNNABLE, ids=str)
+@TARGETS
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "float16"])
 @pytest.mark.parametrize("static", [True, False])
 def test_part_of_a_vector_leaves_the_memory_behind_it_alone(target, dtype, static):
@@ -315,14 +318,14 @@ def test_the_sums_of_dot_products_stay_in_registers(target, dot, vectors):
 
 @pytest.mark.parametrize("processor, kind", [("znver4", "bfloat16"), ("icelake-server", "int16")])
 def test_products_of_two_alike_broadcast_from_memory_what_one_of_them_reads(processor, kind):
-    target = TARGETS[processor]
+    target = PROCESSORS[processor]
     (dot,) = (d for d in target.dots if d.lhs == d.rhs == kind)
     rows = mk.most_rows(target, 1, dot)
     (loop,) = inner_loops(assembly(dot_text(target, dot, rows, 1, 256), target))
     assert sum("{1to16}" in line for line in loop) == rows
 
 
-@pytest.mark.parametrize("target", RUNNABLE, ids=str)
+@TARGETS
 @pytest.mark.parametrize("columns_first", [True, False])
 @pytest.mark.parametrize("group, dtype", [(4, "int8"), (2, "bfloat16")])
 def test_code_packs_groups_as_the_compiler_does(target, columns_first, group, dtype):

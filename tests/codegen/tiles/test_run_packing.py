@@ -4,12 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support import harness
 from support.blocked_cases import check, convolution, symbols, transposed
+from support.harness import TARGETS
 
 from onnxc.codegen.kernels import conv, conv_grouped, conv_stem, conv_transpose, depthwise, winograd
-
-TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
 
 def of_the_run(case):

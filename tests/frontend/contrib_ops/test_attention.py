@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
+from support import contrib
 from support.contrib import Case, check, check_compiled, interpreted, same
 
 from onnxc.diagnostics import ModelErrors
 
 rng = np.random.default_rng(6)
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.asarray(rng.standard_normal(shape), np.float32)
+floats = partial(contrib.floats, rng)
 
 
 def ints(*values: object) -> np.ndarray:

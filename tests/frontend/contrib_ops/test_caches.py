@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
+from support import contrib
 from support.contrib import Case, as_model, check, check_compiled, drawing, interpreted, runtime, same
 
 import onnxc.onnxruntime as ours
@@ -20,11 +22,8 @@ from onnxc.ir.graph import Graph
 from onnxc.ir.interpret import InterpretError, run_graph
 
 rng = np.random.default_rng(21)
+floats = partial(contrib.floats, rng, scale=0.5)
 FLOAT, INT32 = TensorProto.FLOAT, TensorProto.INT32
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.asarray(rng.standard_normal(shape) / 2, np.float32)
 
 
 def masked(batch: int, keys: int) -> np.ndarray:

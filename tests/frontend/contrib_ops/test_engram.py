@@ -3,15 +3,15 @@ makes of them."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
+from support import contrib
 from support.contrib import Case, check, check_compiled
 
 rng = np.random.default_rng(11)
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.asarray(rng.standard_normal(shape), np.float32)
+floats = partial(contrib.floats, rng)
 
 
 def tokens(*shape: int) -> np.ndarray:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
+from support import contrib
 from support.contrib import Case, check, check_compiled, interpreted, same
 
 rng = np.random.default_rng(10)
+floats = partial(contrib.floats, rng, scale=0.5)
 EXPERTS, WIDTH, INNER = 4, 32, 64
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.asarray(rng.standard_normal(shape) / 2, np.float32)
 
 
 def mixture(*tokens: int, biased: bool = True, **attributes: object) -> Case:

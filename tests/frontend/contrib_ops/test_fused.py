@@ -3,15 +3,15 @@ them."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
+from support import contrib
 from support.contrib import Case, check, check_compiled, interpreted, same
 
 rng = np.random.default_rng(5)
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.asarray(rng.standard_normal(shape), np.float32)
+floats = partial(contrib.floats, rng)
 
 
 def ids(high: int, *shape: int) -> np.ndarray:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
+from support import contrib
 from support.contrib import Case, check, check_compiled
 
 rng = np.random.default_rng(12)
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.asarray(rng.standard_normal(shape), np.float32)
+floats = partial(contrib.floats, rng)
 
 
 def mask(*shape: int) -> np.ndarray:

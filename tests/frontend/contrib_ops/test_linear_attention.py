@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
+from support import contrib
 from support.contrib import Case, as_model, check, check_compiled, interpreted, runtime, same
 
 import onnxc
@@ -12,10 +15,7 @@ from onnxc.ir import ops
 from onnxc.ir.interpret import run_graph
 
 rng = np.random.default_rng(11)
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.asarray(rng.standard_normal(shape) / 2, np.float32)
+floats = partial(contrib.floats, rng, scale=0.5)
 
 
 def unit(*shape: int) -> np.ndarray:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import ml_dtypes
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail
+from support import contrib
 from support.contrib import Case, check, check_compiled, interpreted, same
 
 from onnxc.frontend.importer import import_model
@@ -17,10 +19,7 @@ from onnxc.passes.fold_constants import fold_constants
 from onnxc.passes.gather_stored import gather_stored
 
 rng = np.random.default_rng(7)
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.asarray(rng.standard_normal(shape), np.float32)
+floats = partial(contrib.floats, rng)
 
 
 def bytes_(*shape: int) -> np.ndarray:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
+from support import contrib
 from support.contrib import Case, check, check_compiled
 
 rng = np.random.default_rng(9)
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.asarray(rng.standard_normal(shape), np.float32)
-
+floats = partial(contrib.floats, rng)
 
 #: Words of 4, 1, 6 and 4 characters, a 0 among which ends none; what others without any give ONNX Runtime
 #: leaves to chance.

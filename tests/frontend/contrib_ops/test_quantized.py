@@ -6,14 +6,12 @@ from functools import partial
 
 import numpy as np
 import pytest
+from support import contrib
 from support.contrib import Case, check, check_compiled, interpreted, same
 
 rng = np.random.default_rng(8)
+floats = partial(contrib.floats, rng)
 STEP = 1  # ONNX Runtime rounds in other places
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.asarray(rng.standard_normal(shape), np.float32)
 
 
 def bytes_(dtype: type, *shape: int) -> np.ndarray:
