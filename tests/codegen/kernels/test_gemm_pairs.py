@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support import harness
 from support.assembly import spills
+from support.pairs import ABLE, WITH_PAIRS, both_ends, few_large
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import gemm_pairs
@@ -12,22 +13,9 @@ from onnxc.ir import dims, expr
 from onnxc.ir.graph import Constant, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
 from onnxc.ir.ops import Contract
-from onnxc.target import LEVELS, TARGETS
+from onnxc.target import TARGETS
 
-WITHOUT = pytest.param(None, marks=pytest.mark.skip("this processor adds up no pairs"))
-ABLE = [target for target in LEVELS.values() if target.pairs is not None]
-HERE = pytest.mark.parametrize("target", [t for t in harness.RUNNABLE if t in ABLE] or [WITHOUT], ids=str)
 FAR = {"m": 6, "n": 70, "k": 96}
-
-
-def few_large(shape, deviation=30.0):
-    """Weights of which some pairs are together beyond 128, as in layers that are quantised by channel."""
-    found = np.random.default_rng(shape).normal(0, deviation, shape)
-    return np.clip(found.round(), -128, 127).astype(np.int8)
-
-
-def both_ends(shape):
-    return np.random.default_rng(shape).choice(np.array([0, 1, 254, 255], np.uint8), shape)
 
 
 def node_of(m, n, k, weights=None, form="mk,kn->mn", symbolic=False, body=None, extra=()):
@@ -53,26 +41,26 @@ def check(target, *sizes, **more):
     return choice
 
 
-@HERE
+@WITH_PAIRS
 @pytest.mark.parametrize("k", [*range(4, 20), 31, 66, 70, 129])
 def test_sums_of_any_number_of_terms_are_exact(target, k):
     check(target, 5, 37, k)
 
 
-@HERE
+@WITH_PAIRS
 @pytest.mark.parametrize("m, n", [(0, 5), (1, 2), (1, 70), (3, 8), (7, 16), (13, 33), (40, 100)])
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_any_rows_and_columns(target, m, n, symbolic):
     check(target, m, n, 96, symbolic=symbolic)
 
 
-@HERE
+@WITH_PAIRS
 @pytest.mark.parametrize("form", ["mk,nk->mn", "bmk,kn->bmn", "bmk,nk->bmn"])
 def test_transposed_weights_and_batches(target, form):
     check(target, 6, 70, 96, form=form)
 
 
-@HERE
+@WITH_PAIRS
 def test_the_same_weights_are_as_exact_at_both_ends_of_their_range(target):
     weights = np.zeros((64, 40), np.int8)
     weights[8:10], weights[20:22, 3], weights[40:42, 39], weights[63] = 127, -128, 127, -128
@@ -80,7 +68,7 @@ def test_the_same_weights_are_as_exact_at_both_ends_of_their_range(target):
     assert check(target, 5, 40, 64, weights=weights // 2).tiling.further == 0
 
 
-@HERE
+@WITH_PAIRS
 def test_the_epilogue_reads_the_sums(target):
     scale, bias = np.float32([0.125]), few_large((70,)).astype(np.float32)
     numbers = [expr.input_(i, "float32") for i in (1, 2)]
@@ -104,7 +92,9 @@ def test_targets_with_dot_products_have_those():
 @pytest.mark.parametrize("target", ABLE, ids=str)
 def test_tiles_keep_their_sums_in_registers(target):
     node, _ = node_of(40, 100, 96)
-    for choice in choices_of(gemm_pairs, node, target):
+    offered = choices_of(gemm_pairs, node, target)
+    assert offered
+    for choice in offered:
         assert not spills(gemm_pairs.emit(node, choice, target).steps[-1].text, target)
 
 

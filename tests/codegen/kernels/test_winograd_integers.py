@@ -6,7 +6,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from support.assembly import spills
 from support.blocked_cases import WITH_DOTS, check, choices, integers, laid_out, same_bits_in_any_cut, symbols
 
 from onnxc.codegen.kernels import conv, conv_grouped, winograd
@@ -211,14 +210,6 @@ def test_it_is_expected_to_be_faster_where_images_are_large(name):
     case = integers((1, 128, 56, 56), (128, 128, 3, 3), pads=1)
     fastest = [min(c.time for c in choices(case, kernel, target)[1]) for kernel in (winograd, conv)]
     assert fastest[0] < fastest[1]
-
-
-@pytest.mark.parametrize("target", [*LEVELS.values(), TARGETS["cascadelake"], TARGETS["alderlake"]], ids=str)
-def test_products_keep_their_sums_in_registers(target):
-    node, offered = choices(integers((1, 64, 28, 28), (64, 64, 3, 3), pads=1), winograd, target)
-    for choice in offered:
-        (step,) = winograd.emit(laid_out(node, choice), choice, target).steps
-        assert spills(step.text, target, "multiply") == []
 
 
 @WITH_DOTS
