@@ -115,6 +115,7 @@ def test_where_estimates_hold_nothing_is_changed(usual):
     machine = Machine(slower())
     found = machine.search().found()
     assert not found.kept and not any(f.won for f in found.findings)
+    assert found.findings
     assert all(f.measured == pytest.approx(f.expected, rel=0.02) for f in found.findings)
     assert machine.choices(found.tuned) == usual
 

@@ -1,4 +1,4 @@
-"""Symbolic dimensions: canonical forms, exact arithmetic, bounds, text."""
+"""Symbolic dimensions: canonical forms, exact arithmetic, bounds, text, and what is typical."""
 
 import operator
 from functools import reduce
@@ -414,3 +414,27 @@ def test_images_of_more_channels_than_are_taken_have_fewer_pixels():
 )
 def test_an_axis_stays_under_another_shape_if_as_much_is_around_it(before, axis, after, found):
     assert dims.reshaped_axis(before, axis, after) == found
+def test_a_factor_that_is_typically_nothing_does_not_take_the_others_along():
+    nothing = dims.maximum(dims.symbol("n") - 1000, 0)
+    assert dims.typical(nothing) == 1
+    assert dims.typical(nothing * 640) == 640
+
+
+def test_a_size_is_typical_where_the_user_says_so():
+    n, seq = dims.symbol("n"), dims.symbol("seq", typical=1000)
+    assert dims.typical(n * seq) == dims.LENGTH * 1000
+    assert dims.typical(seq - 2000) == 1
+
+
+def test_within_ones_every_size_that_only_the_run_knows_is_1():
+    n = dims.symbol("n", typical=1000)
+    with dims.of_ones():
+        assert dims.typical(n) == 1 and dims.typical(3 * n + 4) == 7 and dims.typical(5) == 5
+    assert dims.typical(n) == 1000
+
+
+def test_within_many_no_size_that_only_the_run_knows_is_few():
+    n, b = dims.symbol("n", typical=1000), dims.symbol("b", typical=1)
+    with dims.of_many(64):
+        assert dims.typical(n) == 1000 and dims.typical(b) == 64 and dims.typical(5) == 5
+    assert dims.typical(b) == 1

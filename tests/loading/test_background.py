@@ -116,5 +116,12 @@ def test_one_that_failed_is_not(path, started):
 
 def test_a_process_is_started_where_no_thread_can_wait_for_it(monkeypatch, threads_left):
     threads_left(0)
-    monkeypatch.setattr(background.subprocess, "Popen", lambda *_, **__: SimpleNamespace(wait=None))
-    background._start(io.BytesIO())
+    begun, request = [], io.BytesIO()
+
+    def begin(*_, stdin, **how):
+        begun.append(stdin)
+        return SimpleNamespace(wait=None)
+
+    monkeypatch.setattr(background.subprocess, "Popen", begin)
+    background._start(request)
+    assert begun == [request]

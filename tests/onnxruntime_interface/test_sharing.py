@@ -140,6 +140,7 @@ def test_threads_share_one_more_library():
         thread.start()
     for thread in threads:
         thread.join()
+    assert len(found) == 4
     for k, (copied, x) in found.items():
         assert copied == set()
         np.testing.assert_array_equal(x, floats(6) + k - 1)

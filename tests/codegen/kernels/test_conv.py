@@ -154,6 +154,7 @@ def test_channels_may_be_added_slice_by_slice(target, name, most, monkeypatch):
     monkeypatch.setattr(conv, "slices_of", lambda target, blocks, *rest: min(blocks, most))
     case = SLICED[name]
     node, offered = choices(case, conv, target, every=most == 3)
+    assert offered
     for choice in offered:
         check_choice(case, node, choice, target)
         check_choice(case, node, choice, target, wider=1, output_halo=1)

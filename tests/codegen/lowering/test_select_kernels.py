@@ -205,7 +205,7 @@ def test_blocks_do_not_enter_or_leave_branches():
     }""")
     branch = next(node for node in found.nodes if ops_of(node) == "If")
     assert branch.inputs[1].type.layout is None
-    assert all(node.choice is not None for node in branch.op.then.nodes)
+    assert branch.op.then.nodes and all(node.choice is not None for node in branch.op.then.nodes)
     assert branch.op.then.outputs[0].type.layout is None
 
 

@@ -177,7 +177,7 @@ def test_planes_of_a_volume_between_convolutions_stay_where_they_are(depth):
     assert len(moved) == 2 and moved[0] < min(convolved) and moved[1] > max(convolved)
     joined = [v.node.op for n in lowered.nodes if isinstance(n.op, Concat) for v in n.inputs]
     assert {type(op) for op in joined} == {Reshape, Reorder, Map, Conv}  # Reorder: of what is padded with
-    assert all(n.choice is None for n in lowered.nodes if isinstance(n.op, Unfold))
+    assert {n.choice for n in lowered.nodes if isinstance(n.op, Unfold)} == {None}
 
 
 def test_a_single_pixel_of_whole_blocks_is_dense_already():

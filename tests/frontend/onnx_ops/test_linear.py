@@ -27,4 +27,4 @@ def test_zero_points_of_any_number_are_one_for_all_or_as_many_as_there_are(op, l
     )
     assert (found.reshape(2, 3) == (a.astype(np.int32) - 255) @ (b.astype(np.int32) - zero)).all()
     operands = [v for node in graph.nodes if isinstance(node.op, Map) for v in node.inputs]
-    assert all(isinstance(size, int) for v in operands for size in v.shape)
+    assert operands and all(isinstance(size, int) for v in operands for size in v.shape)
