@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from clock import c_clock, fastest
+from clock import c_clock
 from onnx import TensorProto, helper, numpy_helper
+from timing import least
 
 import onnxc
 from onnxc.inputs import make_inputs
@@ -60,9 +61,9 @@ def main() -> None:
             times = (
                 sum(step.ns for step in steps),
                 clock(bound._context, options.times),
-                fastest(bound, options.times),
-                fastest(lambda: model.run(None, feeds, out), options.times),  # noqa: B023, called here
-                fastest(lambda: model.run(None, feeds), options.times),  # noqa: B023
+                least(bound, options.times),
+                least(lambda: model.run(None, feeds, out), options.times),  # noqa: B023, called here
+                least(lambda: model.run(None, feeds), options.times),  # noqa: B023
             )
             print(f"{name:20}{len(steps):6}" + "".join(f"{t:9.0f}" for t in times))
 

@@ -1,26 +1,15 @@
-"""The fastest of many calls, of a compiled model from C (clock.c) and of whatever Python calls."""
+"""The fastest of many runs of a compiled model, seen from C (clock.c)."""
 
 from __future__ import annotations
 
 import ctypes
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from onnxc.codegen.library.compiler import find_compiler
 from onnxc.codegen.library.runtime import HEADERS
 from onnxc.loading.context import Context
-
-
-def fastest(run: Callable[[], object], times: int) -> float:
-    """Nanoseconds."""
-    best = float("inf")
-    for _ in range(times):
-        began = time.perf_counter_ns()
-        run()
-        best = min(best, time.perf_counter_ns() - began)
-    return best
 
 
 def c_clock(folder: Path) -> Callable[[Context, int], float]:

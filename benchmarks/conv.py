@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+from timing import by_turns
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import KERNELS, loop_nest
@@ -41,6 +41,7 @@ dw 3x3 s2 96@112   dw 3x3 144@56      dw 3x3 384@14      dw 3x3 960@7       dw 5
 1x1 g4 272→272@14  5x5 g2 96→256@27  3x3 g4 96→96@56     3x3 g8 192→192@28   3x3 g8 320→320@28
 3x3 g4 192→192@28  3x3 g4 256→256@14  3x3 64→64@160       3x3 32→32@80        3x3 256→256@60
 """
+BLOCK = 3e5  # nanoseconds of a turn
 PATTERN = re.compile(r"(dw )?(\d+)x\d+ (?:s(\d+) )?(?:g(\d+) )?(\d+)(?:→(\d+))?@(\d+)")
 
 
@@ -122,13 +123,6 @@ def rival(layer: Layer) -> tuple[Callable[[], None], Callable[[], np.ndarray]]:
     return lambda: session.run(None, {"x": x}), lambda: session.run(None, {"x": x})[0]
 
 
-def seconds(call: Callable[[], None], repeats: int) -> float:
-    start = time.perf_counter()
-    for _ in range(repeats):
-        call()
-    return (time.perf_counter() - start) / repeats
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("words", nargs="*", help="run the layers whose text holds one of these")
@@ -146,12 +140,10 @@ def main() -> None:
         worst = float(np.max(np.abs(result() - expected())))
         if worst > 1e-3:
             raise SystemExit(f"{layer.text}: results differ by {worst}")
-        repeats = max(1, int(0.0003 / max(seconds(run, 1), 1e-6)))
-        times = [(seconds(run, repeats), seconds(other, repeats)) for _ in range(options.rounds)]
-        a, b = (min(column) for column in zip(*times, strict=True))
-        first, second = (layer.operations / t / 1e9 for t in (a, b))
+        a, b = by_turns([run, other], block=BLOCK, rounds=options.rounds).min(axis=1)
+        first, second = (layer.operations / t for t in (a, b))
         print(
-            f"{layer.text:20} {a * 1e6:9.1f} {first:6.1f} {b * 1e6:9.1f} {second:6.1f} {b / a:9.2f}"
+            f"{layer.text:20} {a / 1e3:9.1f} {first:6.1f} {b / 1e3:9.1f} {second:6.1f} {b / a:9.2f}"
             f"  {choice}",
             flush=True,
         )

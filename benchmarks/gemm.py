@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import time
 from collections.abc import Callable
 
 import llvmlite.binding as llvm
 import numpy as np
+from timing import by_turns
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import gemm, gemm_thirds
@@ -24,6 +24,7 @@ from onnxc.ir.ops import Contract
 from onnxc.target import find_target
 
 KERNELS = {"gemm": gemm, "gemm_thirds": gemm_thirds}
+BLOCK = 1e7  # nanoseconds of a turn
 SHAPES = "128,384,384 128,1536,384 128,384,1536 8,768,768 1,3072,768 196,1024,256 49,2048,512 3136,64,64"
 
 
@@ -104,20 +105,6 @@ def theirs(a: np.ndarray, b: np.ndarray) -> tuple[Callable, np.ndarray]:
     return call, out
 
 
-def fastest(functions: list[Callable], rounds: int, operations: float) -> list[float]:
-    """The least seconds of one call of each function, the functions taking turns."""
-    count = max(1, int(0.01 / (operations / 1e11)))
-    best = [float("inf")] * len(functions)
-    for _ in range(rounds):
-        for k, function in enumerate(functions):
-            function()
-            start = time.perf_counter()
-            for _ in range(count):
-                function()
-            best[k] = min(best[k], (time.perf_counter() - start) / count)
-    return best
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("shapes", nargs="*", default=SHAPES.split())
@@ -133,9 +120,9 @@ def main() -> None:
         a, b = (random.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n)))
         our, out, choice = ours(a, b, target, kernels)
         their, expected = theirs(a, b)
-        times = fastest([our, their], options.rounds, 2 * m * n * k)
+        times = by_turns([our, their], block=BLOCK, rounds=options.rounds).min(axis=1)
         np.testing.assert_allclose(out, expected, rtol=1e-3, atol=1e-3)
-        mine, other = (2 * m * n * k / t / 1e9 for t in times)
+        mine, other = (2 * m * n * k / t for t in times)
         print(f"{shape:>16} {mine:8.1f} {other:8.1f}      {mine / other:6.2f}  {choice}", flush=True)
 
 

@@ -10,11 +10,10 @@ where weights are narrow. Inputs are ones where they are integers, else normally
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable, Sequence
 
 import numpy as np
 import openvino
+from timing import by_turns
 
 import onnxc
 
@@ -33,20 +32,6 @@ def feeds_of(model: onnxc.Model, sizes: dict[str, str]) -> dict[str, np.ndarray]
     return feeds
 
 
-def milliseconds(calls: Sequence[Callable[[], object]], seconds: float) -> list[np.ndarray]:
-    """Of every round of each call, once each has run twice."""
-    rounds: list[list[float]] = []
-    end = time.perf_counter() + seconds
-    while len(rounds) < 3 or time.perf_counter() < end:
-        row = []
-        for call in calls:
-            began = time.perf_counter()
-            call()
-            row.append(1e3 * (time.perf_counter() - began))
-        rounds.append(row)
-    return list(np.array(rounds[2:]).T)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("library")
@@ -60,9 +45,8 @@ def main() -> None:
     settings = {"INFERENCE_NUM_THREADS": "1", **dict(arguments.set)}
     rival = openvino.Core().compile_model(arguments.model, "CPU", settings)
     request = rival.create_infer_request()
-    times = milliseconds(
-        [lambda: model.run(None, feeds), lambda: request.infer(feeds)], arguments.seconds * 2
-    )
+    calls = [lambda: model.run(None, feeds), lambda: request.infer(feeds)]
+    times = by_turns(calls, seconds=arguments.seconds * 2) / 1e6
     for name, found in zip(("onnxc", "openvino"), times, strict=True):
         print(f"{name:10} median {np.median(found):8.2f} ms  min {found.min():8.2f} ms  {len(found)} runs")
     print(f"openvino computes in {rival.get_property('INFERENCE_PRECISION_HINT').get_type_name()}")

@@ -6,17 +6,13 @@ An input is a recipe for an array: `f(2, 3)` is normal, `w(...)` the same as an 
 
 from __future__ import annotations
 
-import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-
-sys.path.insert(0, str(Path(__file__).parent))
 from random_trees import ensemble
 
 Array = np.ndarray

@@ -3,13 +3,9 @@ off the path that an operator's usual form takes. `python benchmarks/operators.p
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parent))
 from operator_cases import MS, SAME, Case, Recipe, bits, const, each, f, int64, ints, pos, s8, u8, unit, w, wq
 
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 
 import onnx
+from operator_cases import CASES
 
 from onnxc.codegen.lowering.select_kernels import runs_kernel, select_kernels
 from onnxc.driver import optimise
@@ -24,9 +23,6 @@ from onnxc.frontend.operators import RULES
 from onnxc.ir import ops
 from onnxc.ir.graph import Graph, walk
 from onnxc.target import find_target
-
-sys.path.insert(0, str(Path(__file__).parent))
-from operator_cases import CASES
 
 TARGET = "x86-64-v4"
 GROUPS = {

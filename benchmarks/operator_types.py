@@ -12,9 +12,7 @@ are kept where a folder is named. The goal is at most 1.5, of types of 8 bytes 2
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,13 +21,13 @@ import ml_dtypes
 import numpy as np
 import onnx
 import onnx.defs
+from operator_cases import CASES, OPSETS, RANDOM, Case, Input, Stored
+from timing import by_turns
 
 import onnxc
 
-sys.path.insert(0, str(Path(__file__).parent))
-from operator_cases import CASES, OPSETS, RANDOM, Case, Input, Stored
-
 TYPES = ("float16", "bfloat16", "float64", "int8", "uint8", "int16", "int32", "int64")
+BLOCK = 2e5  # nanoseconds of a turn
 GOAL, GOAL_OF_8_BYTES = 1.5, 2.5
 NAMES = {"float32": "float", "float64": "double"}  # in schemas
 
@@ -84,35 +82,17 @@ def library(case: Case, name: str, folder: Path, target: str) -> Path:
     return path
 
 
-class Loaded:
-    """A node's library with its inputs."""
-
-    def __init__(self, case: Case, path: Path):
-        self.model = onnxc.load(path)
-        self.call: Callable[[], object]
-        try:
-            bound = self.model.bind()
-            for name, array in case.feeds().items():
-                bound.inputs[name][...] = array
-            self.call = bound
-        except onnxc.OnnxcError:  # sizes that only the run knows
-            feeds = case.feeds()
-            self.call = lambda: self.model.run(None, feeds)
-
-    def nanoseconds(self, repeats: int) -> float:
-        start = time.perf_counter_ns()
-        for _ in range(repeats):
-            self.call()
-        return (time.perf_counter_ns() - start) / repeats
-
-
-def least(compiled: dict[str, Loaded], rounds: int) -> dict[str, float]:
-    repeats = {form: max(1, int(2e5 / max(1.0, c.nanoseconds(2)))) for form, c in compiled.items()}
-    found = dict.fromkeys(compiled, float("inf"))
-    for _ in range(rounds):
-        for form, one in compiled.items():
-            found[form] = min(found[form], one.nanoseconds(repeats[form]))
-    return found
+def loaded(case: Case, path: Path) -> Callable[[], object]:
+    """What runs a node's library on its inputs."""
+    model = onnxc.load(path)
+    try:
+        bound = model.bind()
+        for name, array in case.feeds().items():
+            bound.inputs[name][...] = array
+        return bound
+    except onnxc.OnnxcError:  # sizes that only the run knows
+        feeds = case.feeds()
+        return lambda: model.run(None, feeds)
 
 
 def timed(forms: dict[str, Case], options: argparse.Namespace) -> dict[str, float]:
@@ -123,7 +103,8 @@ def timed(forms: dict[str, Case], options: argparse.Namespace) -> dict[str, floa
         paths = {name: library(case, name, folder, options.target) for name, case in forms.items()}
         if options.compile:
             return {}
-        return least({name: Loaded(forms[name], path) for name, path in paths.items()}, options.rounds)
+        calls = [loaded(forms[name], path) for name, path in paths.items()]
+        return dict(zip(paths, by_turns(calls, block=BLOCK, rounds=options.rounds).min(axis=1)))
 
 
 def main() -> None:

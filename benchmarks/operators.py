@@ -11,37 +11,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
+from operator_cases import CASES, RANDOM, Case
+from operator_grid import GRID
+from timing import by_turns, least
 
 import onnxc
 
-sys.path.insert(0, str(Path(__file__).parent))
-from operator_cases import CASES, RANDOM, Case
-from operator_grid import GRID
-
 BAR = 1.2
-
-
-def least(ours: object, theirs: object, seconds: float) -> tuple[float, float]:
-    """The least microseconds of each, in blocks by turns."""
-    found = [float("inf")] * 2
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        for k, run in enumerate((ours, theirs)):
-            block = time.perf_counter() + seconds / 40
-            run()
-            while True:
-                began = time.perf_counter_ns()
-                run()
-                found[k] = min(found[k], (time.perf_counter_ns() - began) / 1e3)
-                if time.perf_counter() > block:
-                    break
-    return found[0], found[1]
 
 
 def session(case: Case) -> onnxruntime.InferenceSession | None:
@@ -82,7 +62,8 @@ def measured(case: Case, seconds: float) -> dict[str, object]:
         row["note"] = apart(ours.run(None, feeds), rival.run(None, feeds)) if case not in RANDOM else ""
     except Exception as error:
         return row | {"note": str(error)[:60]}
-    a, b = least(lambda: ours.run(None, feeds), lambda: rival.run(None, feeds), seconds)
+    calls = [lambda: ours.run(None, feeds), lambda: rival.run(None, feeds)]
+    a, b = (by_turns(calls, least, block=seconds * 1e9 / 40, seconds=seconds).min(axis=1) / 1e3).tolist()
     return row | {"us": a, "onnxruntime": b, "ratio": a / b}
 
 

@@ -12,45 +12,30 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import time
+from collections.abc import Callable
 from pathlib import Path
+
+from timing import by_turns
 
 import onnxc
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support import storage_models as storage
 
+BLOCK = 1e6  # nanoseconds of a turn
 GOALS = {"float64": 2.5}
 GOAL = 1.5
 
 
-class Compiled:
-    """A model as a library, its inputs filled."""
-
-    def __init__(self, operator: str, form: str, options: argparse.Namespace, folder: str):
-        proto = storage.model(operator, form, side=options.side)
-        path = Path(folder) / f"{operator}_{form}.so"
-        onnxc.compile(proto, path, target=options.target, threads=1)
-        self.model = onnxc.load(path)
-        self.bound = self.model.bind()
-        for name, data in storage.feeds(proto).items():
-            self.bound.inputs[name][...] = data
-
-    def nanoseconds(self, repeats: int) -> float:
-        start = time.perf_counter_ns()
-        for _ in range(repeats):
-            self.bound()
-        return (time.perf_counter_ns() - start) / repeats
-
-
-def measure(compiled: dict[str, Compiled], rounds: int) -> dict[str, float]:
-    """The least time of each, in nanoseconds, taken in turns."""
-    repeats = {form: max(1, int(1e6 / max(1.0, c.nanoseconds(2)))) for form, c in compiled.items()}
-    found = dict.fromkeys(compiled, float("inf"))
-    for _ in range(rounds):
-        for form, one in compiled.items():
-            found[form] = min(found[form], one.nanoseconds(repeats[form]))
-    return found
+def compiled(operator: str, form: str, options: argparse.Namespace, folder: str) -> Callable[[], object]:
+    """What runs a model as a library on its inputs."""
+    proto = storage.model(operator, form, side=options.side)
+    path = Path(folder) / f"{operator}_{form}.so"
+    onnxc.compile(proto, path, target=options.target, threads=1)
+    bound = onnxc.load(path).bind()
+    for name, data in storage.feeds(proto).items():
+        bound.inputs[name][...] = data
+    return bound
 
 
 def main() -> None:
@@ -69,7 +54,8 @@ def main() -> None:
         if len(forms) < 2:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            times = measure({f: Compiled(operator, f, options, folder) for f in forms}, options.rounds)
+            calls = [compiled(operator, form, options, folder) for form in forms]
+            times = dict(zip(forms, by_turns(calls, block=BLOCK, rounds=options.rounds).min(axis=1)))
         for form, spent in times.items():
             ratio = spent / times["float32"]
             over = ratio > GOALS.get(form, GOAL)

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from clock import fastest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from timing import least
 
 import onnxc
 from onnxc.codegen.library.compiler import find_compiler
@@ -111,7 +111,7 @@ def main() -> None:
                 reading = read(nbytes)
                 end = time.perf_counter() + SECONDS
                 while time.perf_counter() < end:
-                    ours, theirs = min(ours, fastest(run, 6) / 1e9), min(theirs, reading())
+                    ours, theirs = min(ours, least(run, 6) / 1e9), min(theirs, reading())
                 print(
                     f"{form:7} {nbytes / 1e6:5.1f} {ours * 1e6:13.1f} {nbytes / ours / 1e9:6.1f} "
                     f"{nbytes / theirs / 1e9:14.1f} {theirs / ours:7.0%}"
