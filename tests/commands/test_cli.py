@@ -1,9 +1,11 @@
 """The command line: what each command prints, its exit status, and what becomes of bad input."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -542,29 +544,44 @@ def test_per_node_tells_when_all_agree(command):
 # profile
 
 
-def test_profile_tells_of_every_node_its_kernel_its_work_and_how_near_it_is_to_its_bound(
-    command, library, tmp_path
-):
-    trace = tmp_path / "trace.json"
-    arguments = ("--model", DIGITS, "--dim", "batch=2", "--runs", 2, "--trace", trace)
-    status, out, _ = command("profile", library, *arguments, "--json")
-    found = json.loads(out)
-    assert status == 0
-    assert sum(each["multiply_adds"] for each in found["nodes"]) == 2 * 6464
-    assert sum(each["share"] for each in found["nodes"]) == pytest.approx(1)
-    assert all(each["parts"] > 0 for each in found["nodes"])
-    assert any("Gemm" in each["node"] and each["estimated_ns"] > 0 for each in found["nodes"])
-    for each in filter(lambda each: each["ns"], found["nodes"]):
+@pytest.fixture(scope="module")
+def profiled(library, tmp_path_factory):
+    """(what the command says of a library in JSON, the events that it has written)"""
+    trace = tmp_path_factory.mktemp("profile") / "trace.json"
+    arguments = ["--model", DIGITS, "--dim", "batch=2", "--runs", "2", "--trace", str(trace)]
+    with redirect_stdout(io.StringIO()) as out:
+        assert main(["profile", str(library), *arguments, "--json"]) == 0
+    return json.loads(out.getvalue()), json.loads(trace.read_text())["traceEvents"]
+
+
+def test_profile_tells_of_every_node_its_work_and_its_share(profiled):
+    nodes = profiled[0]["nodes"]
+    assert sum(each["multiply_adds"] for each in nodes) == 2 * 6464
+    assert sum(each["share"] for each in nodes) == pytest.approx(1)
+    assert all(each["parts"] > 0 for each in nodes)
+    assert any("Gemm" in each["node"] and each["estimated_ns"] > 0 for each in nodes)
+
+
+def test_profile_tells_how_near_a_node_is_to_its_bound(profiled):
+    timed = [each for each in profiled[0]["nodes"] if each["ns"]]
+    assert timed
+    for each in timed:
         assert each["bytes"] > 0 and each["gbytes"] == pytest.approx(each["bytes"] / each["ns"])
         assert each["of_peak"] == pytest.approx(each["bound_ns"] / each["ns"])
-    kernels = {kernel["kernel"]: kernel for kernel in found["kernels"]}
-    assert set(kernels) == {each["kernel"] for each in found["nodes"]}
-    assert sum(kernel["nodes"] for kernel in kernels.values()) == len(found["nodes"])
-    events = json.loads(trace.read_text())["traceEvents"]
+
+
+def test_profile_adds_nodes_up_by_their_kernels(profiled):
+    found = profiled[0]
+    assert {kernel["kernel"] for kernel in found["kernels"]} == {each["kernel"] for each in found["nodes"]}
+    assert sum(kernel["nodes"] for kernel in found["kernels"]) == len(found["nodes"])
+
+
+def test_a_trace_has_an_event_for_every_node_one_behind_the_other(profiled):
+    found, events = profiled
     assert {event["name"] for event in events} == {each["node"] for each in found["nodes"]}
     for event, later in zip(events, events[1:]):
         assert later["ts"] == pytest.approx(event["ts"] + event["dur"])
-    assert {event["args"]["kernel"] for event in events} == set(kernels)
+    assert {event["args"]["kernel"] for event in events} == {each["kernel"] for each in found["nodes"]}
 
 
 def test_profile_of_a_library_alone_has_times_and_says_what_the_rest_needs(command, library):

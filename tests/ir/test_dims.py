@@ -223,7 +223,7 @@ def test_order_is_true_false_or_unknown():
         (n - dims.maximum(n - 2, 0), (0, 2)),
     ],
 )
-def test_bounds(value, expected):
+def test_bounds_follow_from_those_of_symbols(value, expected):
     assert dims.bounds(value) == expected
 
 
@@ -341,7 +341,7 @@ def test_evaluation_agrees_with_python(tree, env):
 @pytest.mark.slow
 @settings(max_examples=1000, deadline=None)
 @given(TREES, ENVIRONMENTS)
-def test_bounds_hold(tree, env):
+def test_no_size_is_beyond_its_bounds(tree, env):
     try:
         expected, value = _number(tree, env), _symbolic(tree)
     except (Invalid, ValueError, ZeroDivisionError):

@@ -67,12 +67,12 @@ SHAPE = objects([n, 3, h])
         (ops.Cumulate("sum", 0), None),
     ],
 )
-def test_movement(op, expected):
+def test_movement_moves_what_is_known(op, expected):
     found = known(op, SHAPE)
     assert (found if found is None else found.tolist()) == expected
 
 
-def test_concatenation():
+def test_what_is_joined_stays_known():
     assert known(ops.Concat(0), SHAPE, objects([m])).tolist() == [n, 3, h, m]
 
 
@@ -85,7 +85,7 @@ def test_padding_with_a_constant():
     ("form", "at", "expected"),
     [("axis", 2, h), ("axis", [-1, 0], [h, n]), ("elements", [1, 1], [3, 3]), ("nd", [[2], [0]], [h, n])],
 )
-def test_gathering(form, at, expected):
+def test_what_is_gathered_stays_known(form, at, expected):
     assert known(ops.Gather(form), SHAPE, objects(at)).tolist() == expected
 
 
@@ -120,7 +120,7 @@ def test_a_slice_outside_gives_nothing():
     ("kind", "expected"),
     [("sum", n + h + 3), ("prod", 3 * n * h), ("min", None), ("max", None), ("argmax", None)],
 )
-def test_reductions(kind, expected):
+def test_sums_and_products_of_known_sizes_are_known(kind, expected):
     found = known(ops.Reduce(kind, (0,)), SHAPE)
     if kind == "argmax":
         assert found is None
@@ -140,7 +140,7 @@ def test_reductions_of_an_expression():
     assert known(ops.Reduce("sum", (0,), body=i64 * 2), SHAPE)[()] == 2 * n + 2 * h + 6
 
 
-def test_reducing_nothing():
+def test_a_product_of_nothing_is_1_and_a_maximum_unknown():
     empty = np.empty(0, object)
     assert known(ops.Reduce("prod", (0,)), empty)[()] == 1
     assert elements(ops.Reduce("max", (0,)), [empty], TensorType("int64", ())) is None
@@ -196,18 +196,18 @@ def test_maps_of_two_shapes(body):
 
 
 @pytest.mark.parametrize("op", ["lt", "le", "gt", "ge", "eq", "ne"])
-def test_comparisons(op):
+def test_a_comparison_is_0_or_1(op):
     found = known(ops.Map(expr.apply(op, i64, j64)), SHAPE, objects([m, h, z]))
     assert all(dims.bounds(d) in ((0, 1), (0, 0), (1, 1)) for d in found.flat)
 
 
 @pytest.mark.parametrize("op", ["and", "or", "xor"])
-def test_logic(op):
+def test_logic_of_comparisons_is_known(op):
     a, b = i64 < j64, i64.equals(input_(2, "int64"))
     assert known(ops.Map(expr.apply(op, a, ~b)), SHAPE, objects([m, h, z]), objects([z, 3, m])) is not None
 
 
-def test_operands_broadcast():
+def test_sizes_are_broadcast_to_each_other():
     found = known(ops.Map(i64 + j64), objects([[n], [m]]), objects([1, h]))
     assert found.tolist() == [[n + 1, n + h], [m + 1, m + h]]
 

@@ -149,7 +149,7 @@ def test_simplified_floats_keep_their_bits(simplified, numpy):
     assert np.array_equal(np.signbit(result[:-3]), np.signbit(numpy(SPECIAL)[:-3]))
 
 
-def test_constants_fold():
+def test_an_expression_of_constants_is_a_constant():
     assert const(2, "float32") * const(3, "float32") is const(6, "float32")
     assert const(7, "int32") / const(-2, "int32") is const(-3, "int32")
     assert (const(1, "float32") < const(2, "float32")) is const(True, "bool")
@@ -195,7 +195,7 @@ def test_operands_of_other_types_are_refused(wrong):
 # Rewriting ---------------------------------------------------------------------------------------
 
 
-def test_substitution_composes():
+def test_what_is_substituted_is_the_expression_of_it():
     inner = expr.exp(x)
     assert expr.substitute(x * 2 + x, {0: inner}) is inner * 2 + inner
 
@@ -289,7 +289,7 @@ def test_minimum_and_maximum_propagate_nan():
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_integers_wrap(dtype):
+def test_integers_wrap_as_their_type_does(dtype):
     low, high = dtypes.integer_range(dtype)
     a, b = input_(0, dtype), input_(1, dtype)
     for op, exact in (("add", high + 1), ("sub", low - 1), ("mul", high * high)):
@@ -338,7 +338,7 @@ def test_shifts_by_the_width_or_more_give_zero(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "int8", "uint8", "uint64"])
-def test_integer_powers(dtype):
+def test_powers_of_integers_are_exact(dtype):
     a, b = array([2, 3, 0, 0, 1], dtype), array([6, 4, 0, 3, 7], dtype)
     assert run(input_(0, dtype) ** input_(1, dtype), a, b).tolist() == [64, 81, 1, 0, 1]
 
@@ -454,7 +454,7 @@ def test_a_size_is_taken_from_the_environment():
     assert size(7) is const(7, "int64")
 
 
-def test_operands_broadcast():
+def test_operands_are_broadcast_to_each_other():
     result = run(x + y, np.ones((2, 1), np.float32), np.arange(3, dtype=np.float32))
     assert result.tolist() == [[1, 2, 3], [1, 2, 3]]
     assert run(const(1, "float32"), shape=(0, 3)).shape == (0, 3)

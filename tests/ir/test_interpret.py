@@ -49,7 +49,7 @@ def test_map_refuses_shapes_that_do_not_broadcast():
 @pytest.mark.parametrize("keepdims", [False, True])
 @pytest.mark.parametrize("axes", [(), (0,), (2,), (0, 2), (0, 1, 2)])
 @pytest.mark.parametrize("kind", ["sum", "prod", "min", "max"])
-def test_reduce(kind, axes, keepdims):
+def test_reductions_are_those_of_numpy(kind, axes, keepdims):
     a = normal(3, 1, 5)
     close(run(ops.Reduce(kind, axes, keepdims), a), np.asarray(getattr(np, kind)(a, axes, keepdims=keepdims)))
 
@@ -91,7 +91,7 @@ def test_reduce_of_an_expression():
     close(run(ops.Reduce("max", (1,), body=x32 - input_(1, "float32")), a, rows), (a - rows).max(1))
 
 
-def test_logical_reductions():
+def test_and_and_or_join_truth_along_an_axis():
     a = np.array([[True, False], [True, True]])
     same(run(ops.Reduce("and", (1,)), a), a.all(1))
     same(run(ops.Reduce("or", (1,)), a), a.any(1))
@@ -224,7 +224,7 @@ def test_reshape_to_a_symbolic_shape():
 @pytest.mark.parametrize(
     ("start", "size", "step"), [(0, 7, 1), (6, 7, -1), (1, 3, 2), (5, 2, -3), (0, 0, 1), (3, 1, 9)]
 )
-def test_slice(start, size, step):
+def test_slices_begin_and_step_as_told(start, size, step):
     a = np.arange(7)
     same(run(ops.Slice((start,), (size,), (step,)), a), a[[start + k * step for k in range(size)]])
 
@@ -279,7 +279,7 @@ def test_gather_along_an_axis(axis, shape):
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_gather_elements(axis):
+def test_elements_are_taken_along_an_axis(axis):
     a, at = normal(3, 4), integers(3, 4, dtype="int64", low=-3, high=3)
     same(run(ops.Gather("elements", axis), a, at), np.take_along_axis(a, at, axis))
 
@@ -302,7 +302,7 @@ def test_gather_fewer_elements_than_there_are():
         ((3, 4), (0, 2), 0),
     ],
 )
-def test_gather_nd(x, indices, batch):
+def test_gather_nd_is_that_of_onnxruntime(x, indices, batch):
     a, at = normal(*x), integers(*indices, dtype="int64", low=-2, high=2)
     expected = runtime("GatherND", [a, at], batch_dims=batch)[0]
     same(run(ops.Gather("nd", batch=batch), a, at), expected)
@@ -325,7 +325,7 @@ REDUCTIONS = [("none", None), ("add", np.add), ("mul", np.multiply), ("min", np.
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "int64", "uint8"])
 @pytest.mark.parametrize(("reduction", "combine"), REDUCTIONS)
-def test_scatter_elements(reduction, combine, dtype):
+def test_elements_are_scattered_one_behind_the_other(reduction, combine, dtype):
     a, updates = anything(4, 5, dtype=dtype), anything(3, 5, dtype=dtype)
     at = integers(3, 5, dtype="int64", low=-4, high=4)
     if reduction == "mul":  # small, so that floats stay exact
@@ -341,7 +341,7 @@ def test_scatter_elements(reduction, combine, dtype):
 
 
 @pytest.mark.parametrize(("reduction", "combine"), REDUCTIONS)
-def test_scatter_nd(reduction, combine):
+def test_scatter_nd_combines_updates_one_behind_the_other(reduction, combine):
     a, updates, at = normal(4, 5, 2), normal(6, 2), integers(6, 2, dtype="int64", low=-4, high=4)
     expected = a.copy()
     for k in range(6):
@@ -390,7 +390,7 @@ def test_a_string_alone_is_a_tensor_as_many_are(op, operands):
 )
 @pytest.mark.parametrize("kind", ["sum", "prod"])
 @pytest.mark.parametrize("shape", [(3, 4), (1, 1), (3, 0)])
-def test_cumulate(kind, exclusive, reverse, shape):
+def test_totals_run_in_either_direction_with_or_without_their_own(kind, exclusive, reverse, shape):
     a = integers(*shape, dtype="float32", low=1, high=4)
     expected = np.zeros_like(a)
     for row in range(shape[0]):

@@ -165,7 +165,7 @@ def call(symbol, *inputs, attributes=()):
 
 
 @pytest.mark.parametrize("shape", [(5,), (1,), (3, 4), (0, 3)])
-def test_nonzero(shape):
+def test_nonzero_is_that_of_onnxruntime(shape):
     a = integers(*shape, low=0, high=2)
     same(call("nonzero", a), runtime("NonZero", [a])[0])
 
@@ -191,7 +191,7 @@ def test_the_size_of_nonzero_is_bound():
 
 @pytest.mark.parametrize("ascending", [0, 1])
 @pytest.mark.parametrize(("shape", "axis"), [((12,), -1), ((4, 3), -1), ((6, 2), 0), ((2, 6), 1), ((0,), -1)])
-def test_unique(shape, axis, ascending):
+def test_unique_elements_are_those_of_onnxruntime(shape, axis, ascending):
     a = integers(*shape, dtype="float32", low=0, high=3)
     given = {} if axis < 0 else {"axis": axis}
     expected = runtime("Unique", [a], 4, sorted=ascending, **given)
@@ -220,18 +220,32 @@ def test_no_boxes_are_suppressed_to_nothing():
     same(none, np.zeros((0, 3), np.int64))
 
 
-def test_sequences():
-    a, b, c = np.zeros(1), np.ones(2), np.full(3, 2.0)
-    sequence = call("sequence_construct", a, b)
+A, B, C = np.zeros(1), np.ones(2), np.full(3, 2.0)
+
+
+@pytest.fixture
+def sequence():
+    """One of two elements, which no operator changes."""
+    made = call("sequence_construct", A, B)
+    yield made
+    assert made == [A, B]
+
+
+def test_a_sequence_has_a_length_and_its_elements(sequence):
     assert call("sequence_length", sequence) == 2
-    assert call("sequence_at", sequence, np.array(-1)) is b
-    assert call("sequence_insert", sequence, c) == [a, b, c]
-    assert call("sequence_insert", sequence, c, np.array(-1)) == [a, c, b]
-    assert call("sequence_insert", sequence, c, np.array(2)) == [a, b, c]
-    assert call("sequence_erase", sequence) == [a]
-    assert call("sequence_erase", sequence, np.array(0)) == [b]
+    assert call("sequence_at", sequence, np.array(-1)) is B
     assert call("sequence_empty") == []
-    assert sequence == [a, b]
+
+
+def test_an_element_is_inserted_at_a_place_or_at_the_end(sequence):
+    assert call("sequence_insert", sequence, C) == [A, B, C]
+    assert call("sequence_insert", sequence, C, np.array(-1)) == [A, C, B]
+    assert call("sequence_insert", sequence, C, np.array(2)) == [A, B, C]
+
+
+def test_an_element_is_erased_at_a_place_or_at_the_end(sequence):
+    assert call("sequence_erase", sequence) == [A]
+    assert call("sequence_erase", sequence, np.array(0)) == [B]
 
 
 @pytest.mark.parametrize("place", [2, -3])
@@ -261,7 +275,7 @@ def test_tensors_are_split_into_sequences():
     fails("invalid_value", ops.RuntimeCall("split_to_sequence", (), (0, 1)), a, np.array([1, 2]))
 
 
-def test_optionals():
+def test_an_optional_has_its_element_or_none():
     a = np.ones(2)
     assert call("optional", a) is a
     assert call("optional") is None
@@ -275,7 +289,7 @@ def test_optionals():
 @pytest.mark.parametrize("half", [0, 1])
 @pytest.mark.parametrize("mode", ["avg", "max"])
 @pytest.mark.parametrize("samples", [0, 2])
-def test_roi_align(samples, mode, half):
+def test_regions_are_aligned_as_in_onnxruntime(samples, mode, half):
     x = normal(2, 3, 9, 12)
     regions = np.array([[0, 0, 11, 8], [2.5, 1, 7, 4], [-3, 5, 30, 40], [4, 4, 4.1, 4.2]], np.float32)
     images, scale = np.array([0, 1, 1, 0]), np.float32(0.7)
@@ -307,12 +321,12 @@ def test_max_roi_pool():
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (3, 2, 4, 4), (0, 3, 3), (2, 1, 1)])
-def test_determinant(shape):
+def test_determinants_are_those_of_onnxruntime(shape):
     x = normal(*shape)
     close(call("determinant", x), runtime("Det", [x])[0], 1e-4)
 
 
-def test_inverse():
+def test_an_inverse_undoes_its_matrix_and_a_singular_one_has_none():
     x = normal(2, 3, 3) + 4 * np.eye(3, dtype=np.float32)  # far from singular, whatever is drawn
     close(call("inverse", x) @ x, np.broadcast_to(np.eye(3, dtype=x.dtype), x.shape), 1e-4)
     assert np.isnan(call("inverse", np.ones((2, 2)))).all()
@@ -338,7 +352,7 @@ def test_numbers_and_texts():
 # Folding -----------------------------------------------------------------------------------------
 
 
-def test_constants_fold():
+def test_an_operator_of_constants_is_folded():
     (result,) = interpret.fold(ops.Map(x32 * 2), [np.array([1, 2], np.float32)])
     assert result.tolist() == [2, 4]
 

@@ -27,7 +27,7 @@ CONVOLUTIONS = [
 
 
 @pytest.mark.parametrize(("image", "weights", "strides", "pads", "dilations", "groups"), CONVOLUTIONS)
-def test_conv(image, weights, strides, pads, dilations, groups):
+def test_convolutions_are_those_of_onnxruntime(image, weights, strides, pads, dilations, groups):
     x, w = normal(*image), normal(*weights)
     expected = runtime("Conv", [x, w], strides=strides, pads=pads, dilations=dilations, group=groups)[0]
     close(run(ops.Conv(strides, pads, dilations, groups), x, w), expected)
@@ -43,7 +43,9 @@ def test_conv(image, weights, strides, pads, dilations, groups):
         ((1, 2, 7), (2, 3, 4), (2,), (1, 2), (1,), 1, (0,)),
     ],
 )
-def test_transposed_conv(image, weights, strides, pads, dilations, groups, extra):
+def test_transposed_convolutions_are_those_of_onnxruntime(
+    image, weights, strides, pads, dilations, groups, extra
+):
     x, w = normal(*image), normal(*weights)
     expected = runtime(
         "ConvTranspose",
@@ -71,7 +73,7 @@ def test_negative_pads_grow_a_transposed_conv():
     close(run(ops.Conv((1,), (-2, -1), (1,), transposed=True), x, w), np.pad(whole, ((0, 0), (0, 0), (2, 1))))
 
 
-def test_symbolic_pads():
+def test_pads_may_be_sizes_of_the_run():
     p = dims.symbol("p")
     x, w = normal(1, 2, 8, 8), normal(3, 2, 3, 3)
     close(
@@ -184,7 +186,7 @@ def softmax(a):
     return e / e.sum(-1, keepdims=True)
 
 
-def test_attention():
+def test_attention_is_what_its_products_and_softmax_are():
     q, k, v, bias = normal(2, 3, 5, 4), normal(2, 3, 7, 4), normal(2, 3, 7, 6), normal(1, 5, 7)
     expected = softmax(0.5 * np.einsum("bhqd,bhkd->bhqk", q, k) + bias) @ v
     close(run(ops.Attention(0.5), q, k, v, bias), expected)
@@ -321,7 +323,7 @@ def test_gru_that_multiplies_before_it_resets():
         ("Tanh", 0.0, 0.0),
     ],
 )
-def test_every_activation(activation):
+def test_every_activation_is_that_of_onnxruntime(activation):
     agree(recurrence("rnn", optional=("b",), steps=2, lengths=(2, 1, 2), activations=[activation]))
 
 

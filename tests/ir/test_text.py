@@ -47,7 +47,7 @@ i = input_(0, "int64")
         (expr.check(x < y, const(0, "float32"), "c"), "check(lt($0, $1), 0.0:float32, c)"),
     ],
 )
-def test_expression_text(root, text):
+def test_the_text_of_an_expression_is_parsed_to_it(root, text):
     printed = expr_text(root)
     assert text is None or printed == text
     kinds = ["float32", "float32"] if "float32" in {n.dtype for n in expr.topological(root)} else []
@@ -219,7 +219,7 @@ def test_a_given_type_may_say_more_than_the_inferred_one():
     assert graph.outputs[0].shape == (dims.symbol("k"),)
 
 
-def test_blocked_types():
+def test_the_text_of_a_blocked_type_is_parsed_to_it():
     text = """graph(%x: float32[1, 20, h, w; c16h1x1]) {
   %0 = map(%x) { neg($0) } : float32[1, 20, h, w; c16]
   return %0

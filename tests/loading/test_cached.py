@@ -262,12 +262,18 @@ def test_sizes_have_units(text, size):
 # The command
 
 
-def test_the_command_fills_shows_and_empties_the_cache(path, folder, capsys):
+@pytest.fixture
+def answer(capsys):
+    """What the command says of the cache."""
+
     def answer(*arguments: str):
         assert main(["cache", *arguments, "--json"]) == 0
         return json.loads(capsys.readouterr().out)
 
-    assert answer("path")["folder"] == str(folder)
+    return answer
+
+
+def test_the_command_fills_and_empties_the_cache(path, folder, answer):
     (warm,) = answer("warm", str(path))
     assert find_library(path).path == str(folder) + "/" + warm["library"].rpartition("/")[2]
     (entry,) = answer("list")
@@ -275,6 +281,10 @@ def test_the_command_fills_shows_and_empties_the_cache(path, folder, capsys):
     assert answer("prune", "--to", "1G") == []
     assert [each["library"] for each in answer("clear")] == [warm["library"]]
     assert answer("list") == [] and list(folder.glob("runtime-*"))
+
+
+def test_the_command_shows_where_the_cache_is_and_that_nothing_is_there(folder, answer, capsys):
+    assert answer("path")["folder"] == str(folder)
     assert main(["cache", "list"]) == 0
     assert "0 libraries" in capsys.readouterr().out
 

@@ -53,7 +53,7 @@ def check(text, folder, runs, type_, exact=None):
 
 
 @pytest.mark.parametrize("type_", TYPES)
-def test_elementwise_chains(type_, tmp_path):
+def test_chains_of_elementwise_operators_in_every_type(type_, tmp_path):
     dtype = TYPES[type_][0]
     body = LOGICAL if type_ == "bool" else INTEGER if np.issubdtype(dtype, np.integer) else FLOATING
     seven = f"seven = Constant <value = {type_} {{7}}> ()" if "seven" in body else ""
@@ -66,7 +66,7 @@ def test_elementwise_chains(type_, tmp_path):
 
 
 @pytest.mark.parametrize("type_", TYPES)
-def test_reductions(type_, tmp_path):
+def test_rows_and_columns_are_reduced_in_every_type(type_, tmp_path):
     """Of rows and of columns; ONNX defines no sums of 8-bit integers and bools, but their greatest."""
     dtype, greatest = TYPES[type_][0], type_ in ("int8", "uint8", "bool")
     operator = "ReduceMax" if greatest else "ReduceSum"
@@ -92,7 +92,7 @@ def test_reductions(type_, tmp_path):
 
 
 @pytest.mark.parametrize("type_", [t for t in TYPES if t != "bool"])
-def test_matrix_products(type_, tmp_path):
+def test_matrices_are_multiplied_in_every_type(type_, tmp_path):
     """8-bit integers are multiplied by MatMulInteger; ONNX defines no product of bools."""
     dtype, integer = TYPES[type_][0], type_ in ("int8", "uint8")
     operator, result = ("MatMulInteger", "int32") if integer else ("MatMul", type_)

@@ -45,7 +45,7 @@ def test_linear_models_and_labels(tmp_path):
     agree(model, [{"x": x, "t": words[t]} for x, t in sizes], tmp_path)
 
 
-def test_trees(tmp_path):
+def test_trees_decide_as_in_onnxruntime_where_features_are_missing(tmp_path):
     rng = np.random.default_rng(2)
     trees = ensemble(rng, 40, 6, targets=[[0, 1, 2]], modes=("BRANCH_LEQ", "BRANCH_GT"), missing=True)
     model = classifier(trees, classlabels_strings=["a", "b", "c"], post_transform="SOFTMAX")

@@ -28,7 +28,7 @@ def test_images_and_what_is_read_alike_for_all_channels_stay(shape):
     stays(align_operands, graph(shape))
 
 
-def test_constants_stay():
+def test_constants_stay_as_they_are():
     stays(align_operands, graph("8, 1, 1", "%c", "%c = constant float32[8, 1, 1] splat 0.5"))
 
 

@@ -22,7 +22,7 @@ def assigned(rows="0, 1, 2, 3", columns="2, 3, 4", kind=""):
 }}"""
 
 
-def test_some_columns():
+def test_columns_that_are_assigned_are_joined_with_the_others():
     becomes(
         clean(assign_slices),
         assigned(),
@@ -37,7 +37,7 @@ def test_some_columns():
 
 @pytest.mark.parametrize("rows", ["0, 1, 2, 3", "1, 2", "0", "3"])
 @pytest.mark.parametrize("columns", ["0, 1, 2, 3, 4, 5, 6, 7", "0", "6, 7"])
-def test_any_part(rows, columns):
+def test_any_part_of_rows_and_columns_is_assigned(rows, columns):
     found = agrees(clean(assign_slices), assigned(rows, columns))
     assert "Scatter" not in ops(found)
 

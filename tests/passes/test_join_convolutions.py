@@ -66,10 +66,10 @@ def test_of_an_image_with_strides_what_is_read_is_joined(height):
     ],
     ids=["a product", "read twice", "a difference", "a result", "no whole blocks", "windows"],
 )
-def test_others_stay(body, options):
+def test_other_uses_of_convolutions_stay_apart(body, options):
     sizes = {name: value for name, value in options.items() if name in ("channels", "taps")}
     stays(join, text(body, **options), weights(**sizes))
 
 
-def test_float32_stays():
+def test_convolutions_of_float32_are_not_joined():
     stays(join, text("add($0, $1)", dtype="float32"), weights(dtype=np.float32))

@@ -73,7 +73,7 @@ def test_extremes_stay_the_same_also_of_numbers_that_are_none(b, number):
     ],
     ids=["some axes", "dropped axes", "a sum", "one row", "few elements"],
 )
-def test_others_stay(source):
+def test_other_reductions_stay_as_they_are(source):
     stays(reduce_by_rows, source)
 
 

@@ -394,7 +394,7 @@ def test_a_loop_can_be_cancelled(run):
     same(run.repeat([], np.zeros(1), 2), [np.zeros(1)] * 2)
 
 
-def test_optionals(run):
+def test_an_optional_has_its_element_or_none(run):
     x = np.arange(3.0)
     assert run("optional", x)[0] is not None
     same(run("optional", x)[0], x)
@@ -553,14 +553,14 @@ def test_singular_matrices_have_the_determinant_0(run, n):
 
 
 @pytest.mark.parametrize("shape", MATRICES, ids=str)
-def test_determinants(run, shape):
+def test_determinants_are_those_of_numpy(run, shape):
     x = np.random.default_rng(3).standard_normal(shape) / max(1, shape[-1]) ** 0.5
     np.testing.assert_allclose(run("determinant", x)[0], np.linalg.det(x), rtol=1e-11, atol=1e-14)
     assert run("determinant", np.zeros((3, 3), np.float32))[0] == 0
 
 
 @pytest.mark.parametrize("shape", MATRICES, ids=str)
-def test_inverses(run, shape):
+def test_inverses_are_those_of_numpy(run, shape):
     x = np.random.default_rng(3).standard_normal(shape)
     np.testing.assert_allclose(run("inverse", x)[0], np.linalg.inv(x), rtol=1e-10, atol=1e-12)
 

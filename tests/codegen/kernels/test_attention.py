@@ -153,7 +153,7 @@ def test_rows_of_one_element_have_the_same_bits_in_any_cut(target, bias):
     "depth, extent", [(1, 1), (3, 5), (32, 32), (40, 24), (64, 64), (80, 80), (128, 128), (17, 200)]
 )
 @pytest.mark.parametrize("queries", [1, 9])
-def test_any_depth(target, depth, extent, queries):
+def test_heads_of_any_depth_and_extent(target, depth, extent, queries):
     Case(queries, 37, depth, extent, batch=(1, 2)).check(target)
 
 
@@ -290,7 +290,7 @@ def test_no_queries_give_nothing():
 @TARGETS
 @pytest.mark.parametrize("scale", [1.0, -0.5, 0.0])
 @pytest.mark.parametrize("keys", [30, 900])
-def test_any_scale(target, scale, keys):
+def test_scores_are_multiplied_by_any_scale(target, scale, keys):
     Case(4, keys, scale=scale).check(target)
 
 

@@ -67,7 +67,7 @@ def test_heads_inside_and_a_bias():
         check(21, 50, 32, 32, bias=bias, forms=HEADS_INSIDE)
 
 
-def test_masked_keys():
+def test_keys_that_a_mask_hides_count_for_nothing():
     check(21, 50, 32, 32, bias="BHQk", masked=0.5)
     check(21, 50, 32, 32, bias="BHqk", masked=0.97, defined=True)
 

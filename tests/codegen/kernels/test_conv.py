@@ -265,7 +265,7 @@ def test_threads_share_lines_where_the_numbers_of_weights_are_few_however_these_
 
 
 @TARGETS
-def test_batches(target):
+def test_several_images_are_convolved_as_one_is(target):
     check(convolution((3, 18, 6, 5), (20, 18, 3, 3), pads=1), conv, target, output_halo=2)
 
 
@@ -305,7 +305,7 @@ def test_images_of_one_column(target):
 
 
 @TARGETS
-def test_double_precision(target):
+def test_float64_is_added_up_in_double_precision(target):
     case = convolution((1, 10, 9, 8), (12, 10, 3, 3), 1, 1, dtype=np.float64)
     check(case, conv, target, tolerance=1e-12)
 
@@ -335,7 +335,7 @@ def test_activations_that_do_not_keep_zero(target):
 
 @TARGETS
 @pytest.mark.parametrize("wider", [0, 1])
-def test_residuals(target, wider):
+def test_an_epilogue_adds_a_residual_of_the_run(target, wider):
     body = (input_(0, "float32") + input_(1, "float32") + input_(2, "float32")).maximum(0.0)
     extra = [bias(21), (random(2, 21, 9, 8, seed=3), False)]
     check(
@@ -381,7 +381,7 @@ def test_epilogues_longer_than_the_registers_hold(target):
 
 @TARGETS
 @pytest.mark.parametrize("size", [(1, 1), (3, 2), (5, 5), (4, 14), (2, 15), (3, 21), (2, 47)])
-def test_symbolic_images(target, size):
+def test_images_whose_size_only_the_run_knows(target, size):
     symbolic = symbols("n", 12, "h", "w")
     for kernel, pads in ((3, 1), (1, 0)):
         case = convolution(
@@ -405,7 +405,7 @@ def test_symbolic_widths_with_strides(target):
 
 
 @TARGETS
-def test_symbolic_padding(target):
+def test_padding_that_only_the_run_knows(target):
     width = symbols("w")[0]
     for size in (7, 8):
         case = convolution((1, 12, 6, size), (20, 12, 3, 3), 2, 1, symbolic=(1, 12, 6, width))
@@ -428,7 +428,7 @@ def test_symbolic_padding_of_single_pixels(target):
 
 
 @TARGETS
-def test_empty_images(target):
+def test_no_images_and_results_without_a_pixel(target):
     check(convolution((0, 12, 6, 6), (20, 12, 3, 3), 1, 1), conv, target)
     check(convolution((1, 12, 2, 6), (20, 12, 3, 3)), conv, target)
 

@@ -118,7 +118,7 @@ def test_bands_of_any_height(target, rows, high):
 
 @TARGETS
 @pytest.mark.parametrize("channels", [(3, 16, 24), (24, 40, 8)], ids=str)
-def test_any_channels(target, channels):
+def test_bands_of_any_number_of_channels(target, channels):
     inside, wide, out = channels
     check(group((1, inside, 9, 17), wide, out=out, pads=1), conv_bands, target)
 
@@ -127,7 +127,7 @@ def test_any_channels(target, channels):
 @pytest.mark.parametrize(
     "options", [{"strides": 2, "pads": 1}, {"kernel": (5, 5), "pads": 2}, {"strides": 3, "pads": 1}]
 )
-def test_any_window(target, options, high):
+def test_bands_under_a_window_of_any_shape(target, options, high):
     high(2)
     check(group((1, 8, 16, 15), 16, out=16, **options), conv_bands, target)
 
@@ -158,7 +158,7 @@ def test_a_first_convolution_of_few_channels(target, first, rows, high):
 @pytest.mark.parametrize(
     "options", [{"strides": 2}, {"strides": 2, "pads": 1}, {"pads": 2, "kernel": (5, 3)}], ids=str
 )
-def test_a_pool(target, kind, options, high):
+def test_a_pool_reads_bands_of_a_convolution(target, kind, options, high):
     for case in (
         group((2, 3, 23, 29), 20, out=8, pool=kind, first=FIRST["3x3"], **options),
         group((2, 24, 9, 12), 20, pool=kind, **options),
@@ -198,7 +198,7 @@ def test_a_residual_is_read_where_the_result_is_written(target, high):
 
 @TARGETS
 @pytest.mark.parametrize("size", [(3, 5), (8, 23)])
-def test_symbolic_images(target, size, high):
+def test_bands_of_images_whose_size_only_the_run_knows(target, size, high):
     high(3)
     for symbolic in (symbols("n", 8, "h", "w"), symbols(2, 8, "h", size[1]), symbols(2, 8, size[0], "w")):
         case = group((2, 8, *size), 16, out=16, pads=1, symbolic=symbolic)

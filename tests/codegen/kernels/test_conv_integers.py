@@ -75,13 +75,13 @@ def test_images_whose_size_the_run_tells(target, size, strides):
 
 @WITH_DOTS
 @pytest.mark.parametrize("size", [(0, 8), (8, 0)])
-def test_empty_images(target, size):
+def test_images_without_a_pixel_have_results_without_one(target, size):
     by_dots(integers((2, 12, *size), (20, 12, 3, 3), 1, 1, 9, symbolic=symbols("n", 12, "h", "w")), target)
 
 
 @WITH_DOTS
 @pytest.mark.parametrize("width", [513, 1000])
-def test_long_lines(target, width):
+def test_lines_of_many_pixels_are_exact(target, width):
     by_dots(integers((1, 12, 3, width), (20, 12, 3, 3), 1, 1, 200), target)
     by_dots(integers((1, 3, 4, width), (20, 3, 3, 3), 2, 1, 200), target)
     by_dots(integers((2, 12, width), (20, 12, 5), pads=2), target)

@@ -46,7 +46,7 @@ def test_dilated_and_one_axis(target):
 
 @TARGETS
 @pytest.mark.parametrize("size", [(1, 1), (6, 7), (17, 40), (8, 161)])
-def test_symbolic_sizes(target, size):
+def test_images_whose_size_only_the_run_knows(target, size):
     case = convolution((2, 3, *size), (3, 3, 3, 3), 1, 1, symbolic=symbols("n", 3, "h", "w"))
     check(case, conv_planar, target)
     case = convolution((2, 3, *size), (2, 3, 3, 3), 2, 1, symbolic=symbols("n", 3, "h", "w"))

@@ -66,7 +66,7 @@ def test_any_number_of_images(target):
 
 
 @OF_LITTLE_CACHE
-def test_double_precision(target):
+def test_slices_of_float64_add_up_in_double_precision(target):
     check(
         convolution((1, 64, 7, 7), (max(20, 3 * target.block), 64, 1, 1), dtype=np.float64),
         conv_sliced,

@@ -58,7 +58,7 @@ def test_windows_of_many_rows(target):
 
 @TARGETS
 @pytest.mark.parametrize("size", [(1, 1), (6, 7), (17, 40), (8, 61)])
-def test_symbolic_stems(target, size):
+def test_stems_of_images_whose_size_only_the_run_knows(target, size):
     case = convolution((2, 3, *size), (20, 3, 3, 3), 2, 1, symbolic=symbols("n", 3, "h", "w"))
     check(case, conv_stem, target, output_halo=1)
 

@@ -31,7 +31,7 @@ def test_windows_and_strides(target, kernel, strides):
 
 @TARGETS
 @pytest.mark.parametrize("pads", [1, (0, 1, 2, 0), (2, 2, 1, 1), (-1, 0, 0, -2)])
-def test_padding(target, pads):
+def test_padding_cuts_what_the_image_spreads(target, pads):
     check(transposed((2, 9, 6, 5), (9, 17, 4, 3), 2, pads), conv_transpose, target, wider=1)
     check(transposed((2, 9, 6, 5), (9, 17, 4, 3), 2, pads, output_padding=(1, 1)), conv_transpose, target)
 
@@ -39,7 +39,7 @@ def test_padding(target, pads):
 @TARGETS
 @pytest.mark.parametrize("strides", [1, 2, 3, 4])
 @pytest.mark.parametrize("dilations", [2, 3])
-def test_dilations(target, strides, dilations):
+def test_windows_that_are_dilated_by_any_stride(target, strides, dilations):
     check(transposed((1, 9, 6, 5), (9, 17, 3, 3), strides, 1, dilations), conv_transpose, target)
 
 
@@ -51,7 +51,7 @@ def test_lattices_of_different_widths_have_tiles_of_one_window_in_common(target,
 
 
 @TARGETS
-def test_epilogues(target):
+def test_an_epilogue_is_applied_to_what_is_added_up(target):
     body = sigmoid(input_(0, "float32") + input_(1, "float32")) + input_(2, "float32")
     extra = [bias(19), (random(2, 19, 8, 10, seed=3), False)]
     check(
@@ -73,7 +73,7 @@ def test_to_few_channels_is_dense(target, outputs):
 
 @TARGETS
 @pytest.mark.parametrize("size", [(1, 1), (3, 5), (6, 21)])
-def test_symbolic_images(target, size):
+def test_images_whose_size_only_the_run_knows(target, size):
     symbolic = symbols("n", 9, "h", "w")
     for outputs, kernel, pads in ((17, 2, 0), (17, 3, 1), (1, 2, 0)):
         case = transposed(
@@ -97,7 +97,7 @@ def test_symbolic_images_that_end_between_two_steps(target, kernel, strides, pad
 
 
 @TARGETS
-def test_one_axis(target):
+def test_signals_of_one_axis_are_spread(target):
     check(transposed((2, 20, 31), (20, 12, 4), 2, 1), conv_transpose, target, output_halo=1)
     check(transposed((1, 20, 301), (20, 40, 5), 3), conv_transpose, target)
 

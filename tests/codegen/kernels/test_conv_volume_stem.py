@@ -54,7 +54,7 @@ def test_what_is_added_to_the_result(target):
 
 @TARGETS
 @pytest.mark.parametrize("size", [(1, 1, 1), (3, 6, 8), (2, 40, 33)])
-def test_symbolic_volumes(target, size):
+def test_volumes_whose_size_only_the_run_knows(target, size):
     symbolic = symbols("n", 3, "d", "h", "w")
     found = case(size, batch=2, strides=(1, 2, 2), pads=1, symbolic=symbolic)
     check(found, conv_volume_stem, target, output_halo=1)

@@ -29,12 +29,12 @@ def test_any_kernel_and_stride(target, kernel, strides):
 
 
 @TARGETS
-def test_large_windows(target):
+def test_a_window_may_be_as_large_as_its_image(target):
     check(case((17, 15), (13, 13), channels=16, pads=6), depthwise, target)
 
 
 @TARGETS
-def test_dilations(target):
+def test_windows_that_are_dilated_along_any_axis(target):
     check(case((12, 17), (3, 3), dilations=2, pads=2), depthwise, target, every=True)
     check(
         case((12, 17), (3, 5), dilations=(1, 3), strides=2, pads=(1, 6, 1, 6)), depthwise, target, every=True
@@ -59,7 +59,7 @@ def test_one_spatial_axis_and_one_column(target):
 
 
 @TARGETS
-def test_epilogues(target):
+def test_an_epilogue_is_applied_to_every_channel(target):
     bias = random(19, 1, 1), True
     check(
         case((8, 11), (3, 3), pads=1, epilogue=relu_of_bias(), extra=[bias]), depthwise, target, output_halo=1
@@ -73,19 +73,19 @@ def test_epilogues(target):
 
 @TARGETS
 @pytest.mark.parametrize("size", [(1, 1), (3, 5), (6, 8), (4, 23)])
-def test_symbolic_images(target, size):
+def test_images_whose_size_only_the_run_knows(target, size):
     symbolic = symbols("n", 19, "h", "w")
     check(case(size, (3, 3), batch=2, pads=1, symbolic=symbolic), depthwise, target, 1, 1)
     check(case(size, (5, 5), strides=2, pads=2, symbolic=symbols(1, 19, *size[:1], "w")), depthwise, target)
 
 
 @TARGETS
-def test_many_parts(target):
+def test_an_image_may_have_many_parts(target):
     check(case((96, 90), (3, 3), 40, pads=1), depthwise, target, output_halo=1)
 
 
 @TARGETS
-def test_empty_images(target):
+def test_an_image_without_columns_gives_its_padding(target):
     check(case((4, 0), (3, 3), pads=(0, 2, 0, 2)), depthwise, target)
 
 

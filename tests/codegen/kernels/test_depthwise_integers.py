@@ -29,7 +29,7 @@ def test_any_kernel_and_stride(target, kernel, strides):
 
 
 @WITH_DOTS
-def test_large_windows(target):
+def test_a_window_of_bytes_may_be_large(target):
     exact((1, 16, 15, 14), (13, 11), target, pads=(6, 5, 6, 5), zero=7)
 
 
@@ -44,7 +44,7 @@ def test_bytes_that_an_epilogue_looks_up(target, dtype):
 
 
 @WITH_DOTS
-def test_dilations(target):
+def test_dilated_windows_of_bytes_are_exact(target):
     exact((2, 19, 12, 17), (3, 3), target, dilations=2, pads=2, zero=128)
 
 
@@ -98,7 +98,7 @@ def test_an_epilogue_makes_bytes_again(target):
 @pytest.mark.parametrize("kernel", [(3, 3), (4, 1), (2, 6)])
 @pytest.mark.parametrize("strides", [1, 2])
 @pytest.mark.parametrize("groups", [(1, 1), (2, 2), (1, 2)])
-def test_words(target, kernel, strides, groups):
+def test_sums_of_words_are_exact(target, kernel, strides, groups):
     inside, made = (min(n, target.block) for n in groups)
     options = {"strides": strides, "pads": 2, "zero": -(1 << 15), "words": True}
     exact((1, 19 * inside, 12, 17), kernel, target, inside, made, wider=1, **options)

@@ -32,13 +32,13 @@ def test_any_kernel_and_stride(target, kernel, strides):
 @pytest.mark.parametrize(
     "pads", [0, (0, 1, 0, 2, 0, 1), (3, 0, 1, 0, 2, 4), (4, 4, 4, 4, 4, 4), (-1, 0, 0, 0, -2, 0)]
 )
-def test_any_padding(target, pads):
+def test_volumes_with_any_padding(target, pads):
     check(case((5, 6, 7), pads=pads), depthwise_volume, target, wider=1)
 
 
 @TARGETS
 @pytest.mark.parametrize("dilations", [2, (3, 1, 1), (1, 2, 3)])
-def test_dilations(target, dilations):
+def test_windows_that_are_dilated_along_any_axis(target, dilations):
     check(case((7, 8, 9), dilations=dilations, pads=2), depthwise_volume, target)
     check(case((7, 8, 9), dilations=dilations, pads=3, strides=2), depthwise_volume, target)
 
@@ -55,7 +55,7 @@ def test_batches_and_wider_borders(target):
 
 
 @TARGETS
-def test_epilogues(target):
+def test_an_epilogue_is_applied_to_every_channel(target):
     bias = random(19, 1, 1, 1), True
     check(case((3, 8, 5), pads=1, epilogue=relu_of_bias(), extra=[bias]), depthwise_volume, target, 0, 1)
     body = sigmoid(input_(0, "float32") + input_(1, "float32")) * input_(2, "float32") + 1.0
@@ -78,7 +78,7 @@ def test_operands_along_some_of_the_rows_are_left_to_others():
 
 @TARGETS
 @pytest.mark.parametrize("size", [(1, 1, 1), (2, 3, 5), (3, 6, 8), (1, 4, 23)])
-def test_symbolic_images(target, size):
+def test_volumes_whose_size_only_the_run_knows(target, size):
     symbolic = symbols("n", 19, "d", "h", "w")
     check(case(size, batch=2, pads=1, symbolic=symbolic), depthwise_volume, target, 1, 1)
     check(case(size, (2, 5, 5), batch=2, strides=2, pads=2, symbolic=symbolic), depthwise_volume, target)
@@ -92,7 +92,7 @@ def test_weights_that_the_run_knows(target):
 
 
 @TARGETS
-def test_double_precision(target):
+def test_float64_is_added_up_in_double_precision(target):
     check(case((3, 8, 5), pads=1, dtype=np.float64), depthwise_volume, target, tolerance=1e-12)
 
 

@@ -42,7 +42,7 @@ def case(shape, axis, terms, size, dtype=np.float32, known=True, open_=None):
 @pytest.mark.parametrize("axis", [0, 2, 3])
 @pytest.mark.parametrize("terms", [1, 5])
 @pytest.mark.parametrize("known", [True, False])
-def test_every_axis(target, axis, terms, known):
+def test_sums_are_gathered_along_every_axis(target, axis, terms, known):
     check(case((2, 3, 7, 21), axis, terms, 18, known=known), gathered_sums, target)
 
 

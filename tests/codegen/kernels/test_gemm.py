@@ -433,7 +433,7 @@ EPILOGUES = {
 @TARGETS
 @pytest.mark.parametrize("name", EPILOGUES)
 @pytest.mark.parametrize("symbolic", ["", "m"])
-def test_epilogues(target, name, symbolic):
+def test_an_epilogue_is_applied_to_every_sum(target, name, symbolic):
     body, extra = EPILOGUES[name]
     Case("mk,kn->mn", matrix(19, 45, 12), symbolic=symbolic, body=body, extra=extra).check(target)
 

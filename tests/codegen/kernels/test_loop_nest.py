@@ -62,7 +62,7 @@ def x(index=0, dtype="float32"):
 @pytest.mark.parametrize(
     "dtype", ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int64", "int32"]
 )
-def test_operands_broadcast(target, dtype):
+def test_operands_of_any_shape_are_broadcast(target, dtype):
     body = (x(0, dtype) + x(1, dtype)) * x(0, dtype)
     for left, right in BROADCAST:
         check(target, Map(body), numbers(left, dtype, -9, 9), numbers(right, dtype, -9, 9, 1))
@@ -70,7 +70,7 @@ def test_operands_broadcast(target, dtype):
 
 @few
 @given(st.data())
-def test_any_shapes(data):
+def test_operands_of_drawn_shapes_are_broadcast(data):
     whole = data.draw(st.lists(st.integers(0, 20), max_size=5))
     shapes = []
     for _ in range(3):
@@ -141,7 +141,7 @@ def test_indices_and_sizes_are_leaves(target):
 
 
 @TARGETS
-def test_types_mix(target):
+def test_operands_of_several_types_are_mixed(target):
     chosen = expr.where(x(0, "bool"), x(1), x(2, "int64").cast("float32"))
     check(target, Map(chosen), numbers((33, 7)) > 20, numbers((33, 7)), numbers((), "int64"))
     check(target, Map(x(0).cast("uint8")), numbers((70,), low=-300, high=300))

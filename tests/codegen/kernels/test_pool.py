@@ -94,7 +94,7 @@ def test_sizes_rounded_up(target, kind):
 
 @TARGETS
 @KINDS
-def test_dilations(target, kind):
+def test_windows_that_are_dilated_are_pooled(target, kind):
     check(case(kind, (1, 20, 12, 11), 3, 1, 0, 2), pool, target)
 
 
@@ -118,7 +118,7 @@ def test_one_spatial_axis(target, kind):
 @TARGETS
 @KINDS
 @pytest.mark.parametrize("size", [(2, 2), (3, 9), (8, 17), (5, 33)])
-def test_symbolic_images(target, kind, size):
+def test_images_whose_size_only_the_run_knows(target, kind, size):
     symbolic = symbols("n", 18, "h", "w")
     check(case(kind, (2, 18, *size), 3, 2, 1, symbolic=symbolic), pool, target, output_halo=1)
     check(case(kind, (2, 18, *size), 2, 2, 0, ceil=True, symbolic=symbolic), pool, target)

@@ -68,7 +68,7 @@ def written(seed):
 @TARGETS
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 @pytest.mark.parametrize("seed", range(12))
-def test_random_groups(target, dtype, seed):
+def test_drawn_groups_of_rows_are_computed_as_written(target, dtype, seed):
     shapes, axes = operands(Random(seed))
     arrays = [
         np.random.default_rng(n).normal(0, 1, shape).astype(dtypes.numpy_dtype(dtype))

@@ -125,7 +125,7 @@ def test_no_rows_give_nothing(kind, symbolic):
 @KINDS
 @pytest.mark.parametrize("directions", [("reverse",), BOTH, ("reverse", "forward")], ids=",".join)
 @pytest.mark.parametrize("symbolic", ["", "tb"])
-def test_every_direction(target, kind, directions, symbolic):
+def test_steps_go_in_every_direction(target, kind, directions, symbolic):
     optional = ("h", "c") if kind == "lstm" else ("h",)
     Case(kind, 21, directions=directions, batch=3, optional=optional, symbolic=symbolic).check(target)
 
@@ -173,7 +173,7 @@ def test_what_enters_a_gate_may_be_clipped(kind):
 
 @pytest.mark.parametrize("name", cells.ACTIVATIONS)
 @KINDS
-def test_every_activation(kind, name):
+def test_cells_may_have_every_activation(kind, name):
     Case(kind, 10, steps=3, activations=[(name, 0.4, 0.3)] * len(DEFAULTS[kind])).check()
 
 
@@ -188,7 +188,7 @@ def test_directions_may_have_activations_of_their_own(target, kind):
 @TARGETS
 @KINDS
 @pytest.mark.parametrize("hidden, batch", [(5, 3), (40, 7)])
-def test_float64(target, kind, hidden, batch):
+def test_float64_is_computed_in_double_precision(target, kind, hidden, batch):
     Case(kind, hidden, batch=batch, dtype="float64", directions=BOTH, symbolic="b").check(target)
 
 

@@ -127,7 +127,7 @@ def numbers(shape):
 
 @TARGETS
 @pytest.mark.parametrize("size", [(1, 1), (3, 5), (6, 21)])
-def test_symbolic_images(target, size):
+def test_images_whose_size_only_the_run_knows(target, size):
     symbolic = dims.symbol("n"), 19, dims.symbol("h"), dims.symbol("w")
     for halo in ((0, 0), (1, 1)):
         both_ways((2, 19, *size), Layout(16, halo), target, symbolic=symbolic)
@@ -157,6 +157,6 @@ def test_one_block_to_another(target):
 
 
 @TARGETS
-def test_empty_values(target):
+def test_values_without_elements_are_reordered(target):
     both_ways((0, 19, 5, 6), Layout(16, (0, 0)), target)
     both_ways((1, 19, 0, 6), Layout(16, (0, 0)), target)

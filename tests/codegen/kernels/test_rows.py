@@ -80,7 +80,7 @@ def residual_layer_norm(r, x, y, bias, scale, shift):
 
 @TARGETS
 @pytest.mark.parametrize("length", LENGTHS)
-def test_softmax(target, length):
+def test_softmax_of_rows_of_any_length(target, length):
     check(target, softmax, draw(5, length))
 
 
@@ -126,7 +126,7 @@ def test_layer_norm_after_a_residual(target, length):
 @TARGETS
 @pytest.mark.parametrize("write", [softmax, log_softmax])
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
-def test_element_types(target, write, dtype):
+def test_rows_of_every_type_of_float(target, write, dtype):
     for length in (1, 9, 40):
         check(target, write, draw(3, length, dtype=dtype))
 
@@ -139,18 +139,18 @@ def test_normalisation_of_sixteen_bit_rows(target):
 
 @TARGETS
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
-def test_nothing(target, shape):
+def test_rows_without_elements_and_no_rows_give_none(target, shape):
     check(target, softmax, np.zeros(shape, np.float32))
 
 
 @TARGETS
-def test_long_rows(target):
+def test_rows_of_many_elements_are_computed(target):
     check(target, softmax, draw(2, 70001))
     check(target, log_softmax, draw(3, 5000))
 
 
 @TARGETS
-def test_many_rows(target):
+def test_rows_that_are_many_and_short(target):
     check(target, softmax, draw(3000, 5))
 
 
@@ -229,13 +229,13 @@ def test_reductions_of_all_kinds_at_once(target):
 
 @TARGETS
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8", "int8"])
-def test_integers_wrap(target, dtype):
+def test_sums_of_integers_wrap_as_their_type_does(target, dtype):
     array = np.random.default_rng(0).integers(0, 100, (4, 51)).astype(dtype)
     check(target, lambda r, x: r.map(lambda a, s: a * 3 - s, x, r.reduce("sum", x)), array)
 
 
 @TARGETS
-def test_truth(target):
+def test_rows_tell_whether_all_or_any_is_true(target):
     def write(r, x):
         inside = r.map(lambda a: a > -3.0, x)
         return r.map(

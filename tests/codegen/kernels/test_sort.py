@@ -74,7 +74,7 @@ def test_lines_of_variable_length(target):
 @TARGETS
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
-def test_special_floats(target, dtype, descending):
+def test_zeros_infinities_and_nan_have_their_place(target, dtype, descending):
     for length in (40, 400):
         array = numbers((length,), dtype)
         array[[3, 30]], array[[4, 20]], array[[5, 21]], array[6], array[7] = (
@@ -90,7 +90,7 @@ def test_special_floats(target, dtype, descending):
 
 @TARGETS
 @pytest.mark.parametrize("dtype", ["int64", "uint64", "int8"])
-def test_extreme_integers(target, dtype):
+def test_the_ends_of_an_integer_type_have_their_place(target, dtype):
     limits = np.iinfo(dtype)
     for length in (40, 400):
         array = numbers((length,), dtype)
@@ -108,7 +108,7 @@ def test_equal_elements_keep_their_order():
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(width=32), max_size=150), st.booleans())
-def test_any_floats(values, descending):
+def test_drawn_floats_are_sorted_as_numpy_sorts_them(values, descending):
     check(BEST, Sort(0, descending), np.array(values, np.float32), is_symbolic=True)
 
 

@@ -289,7 +289,7 @@ def test_halves_are_read_as_they_are_stored(target, dtype):
 @SHORTER
 @TARGETS
 @pytest.mark.parametrize("channels", [(33, 17), (300, 20)], ids=str)
-def test_double_precision(target, channels):
+def test_float64_is_transformed_in_double_precision(target, channels):
     inputs, outputs = channels
     case = convolution((2, inputs, 9, 11), (outputs, inputs, 3, 3), pads=1, dtype=np.float64)
     check(case, winograd, target, output_halo=1, tolerance=1e-13)
@@ -307,7 +307,7 @@ def test_double_precision(target, channels):
 
 @TARGETS
 @pytest.mark.parametrize("channels", [(16, 17), (17, 16), (33, 70), (300, 32)], ids=str)
-def test_any_channels(target, channels):
+def test_channels_of_any_number_are_transformed(target, channels):
     inputs, outputs = channels
     case = convolution((1, inputs, 9, 10), (outputs, inputs, 3, 3), pads=1)
     check(case, winograd, target, tolerance=TOLERANCE)
@@ -325,7 +325,7 @@ def test_groups_of_any_width(target, channels):
 @SHORTER
 @TARGETS
 @pytest.mark.parametrize("pads", [0, 2, (0, 1, 2, 0), (1, -1, 0, 1)], ids=str)
-def test_any_padding(target, pads):
+def test_padding_of_any_width_and_cropping(target, pads):
     case = convolution((2, 16, 11, 9), (16, 16, 3, 3), pads=pads)
     check(case, winograd, target, wider=1, tolerance=TOLERANCE)
 
@@ -369,7 +369,7 @@ def test_known_sizes_have_one_cut():
 
 
 @pytest.mark.parametrize("size", [(0, 16, 5, 5), (1, 16, 0, 5), (1, 16, 5, 0)], ids=str)
-def test_empty_images(size):
+def test_no_images_and_images_without_a_pixel_give_none(size):
     check(convolution(size, (16, 16, 3, 3), pads=1), winograd, harness.RUNNABLE[0])
 
 

@@ -70,13 +70,13 @@ def test_images_of_any_size(target, size):
 
 @WITH_DOTS
 @pytest.mark.parametrize("size", [(1, 9), (8, 12), (7, 13)], ids=str)
-def test_dilated_windows(target, size):
+def test_dilated_windows_of_bytes_are_exact(target, size):
     exact(integers((1, 20, *size), (24, 20, 3, 3), dilations=2, pads=2, zero=9), target, output_halo=1)
 
 
 @WITH_DOTS
 @pytest.mark.parametrize("channels", [(16, 17), (17, 16), (33, 70), (64, 32)], ids=str)
-def test_any_channels(target, channels):
+def test_sums_over_any_channels_are_exact(target, channels):
     inputs, outputs = channels
     exact(integers((2, inputs, 6, 9), (outputs, inputs, 3, 3), pads=1, zero=128), target)
 

@@ -63,6 +63,6 @@ def test_of_a_table_no_more_is_waited_for_than_what_is_found_there():
         lowered = lower(graph, TARGET)
         node = lowered.graph.nodes[-1]
         found = dict.fromkeys((*node.inputs, *node.outputs), costs.Passed(80_000_000.0))
-        return costs.away(TARGET, node, False, found).total
+        return costs.away(TARGET, node, 0, found).total
 
     assert waits(1_000_000) == pytest.approx(waits(100_000), abs=5)

@@ -165,7 +165,7 @@ def test_constant_indices_in_any_order(target, dtype):
 
 @TARGETS
 @DTYPES
-def test_gather_elements(target, dtype):
+def test_elements_are_gathered_along_an_axis(target, dtype):
     for shape, count, axis in [
         ((10,), (4,), 0),
         ((5, 6, 7), (5, 6, 7), 0),
@@ -189,7 +189,7 @@ def test_gather_at_positions(target, dtype):
 @TARGETS
 @REDUCTIONS
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16"])
-def test_scatter_elements(target, reduction, dtype):
+def test_elements_are_scattered_along_an_axis(target, reduction, dtype):
     for shape, count, axis in [
         ((10,), (4,), 0),
         ((5, 6, 7), (5, 6, 7), 0),

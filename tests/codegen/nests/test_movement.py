@@ -52,7 +52,7 @@ PERMUTED = [
 
 @TARGETS
 @DTYPES
-def test_transpositions(target, dtype):
+def test_axes_are_transposed_in_any_type(target, dtype):
     for shape, perm in PERMUTED:
         check(target, Transpose(perm), numbers(shape, dtype))
 
@@ -67,7 +67,7 @@ def test_elements_of_any_size(target, dtype):
 
 @few
 @given(st.data())
-def test_any_transposition(data):
+def test_drawn_shapes_are_transposed_in_any_order(data):
     shape = data.draw(st.lists(st.integers(0, 40), min_size=1, max_size=4))
     perm = tuple(data.draw(st.permutations(range(len(shape)))))
     check(BEST, Transpose(perm), numbers(shape), only=data.draw(st.sampled_from(["static", "symbolic"])))
@@ -161,7 +161,7 @@ PADDED = [  # shape, before, after
 @TARGETS
 @DTYPES
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
-def test_pads(target, dtype, mode):
+def test_every_mode_pads_every_type(target, dtype, mode):
     for shape, before, after in PADDED:
         x = numbers(shape, dtype)
         value = [np.array(7).astype(x.dtype)] if mode == "constant" else []
@@ -184,7 +184,7 @@ def test_a_border_made_of_nothing_fails(target):
 
 @TARGETS
 @DTYPES
-def test_broadcasts(target, dtype):
+def test_values_are_repeated_to_a_shape(target, dtype):
     for shape, to in [
         ((1,), (100,)),
         ((3, 1), (3, 50)),
@@ -201,7 +201,7 @@ def test_broadcasts(target, dtype):
 
 @TARGETS
 @DTYPES
-def test_concatenations(target, dtype):
+def test_values_are_joined_along_an_axis(target, dtype):
     for shapes, axis in [
         (((2, 3), (2, 5)), 1),
         (((2, 3), (4, 3)), 0),
@@ -230,7 +230,7 @@ def test_long_rows_are_moved_as_a_whole():
 
 @TARGETS
 @DTYPES
-def test_reshapes_copy(target, dtype):
+def test_a_reshape_copies_its_operand(target, dtype):
     check(target, Reshape((3, 8)), numbers((4, 6), dtype), only="static")
 
 
@@ -253,7 +253,7 @@ def cut(layout, rank):
 @TARGETS
 @pytest.mark.parametrize("source", LAYOUTS, ids=str)
 @pytest.mark.parametrize("wanted", LAYOUTS, ids=str)
-def test_reorders(target, source, wanted):
+def test_any_layout_is_reordered_to_any_other(target, source, wanted):
     for k, shape in enumerate(SHAPES):
         dtype, rank = ("float32", "int8")[k % 2], len(shape)
         x, spatial = numbers(shape, dtype, 1), tuple(dims.symbol(f"s{k}") for k in range(rank - 2))

@@ -43,7 +43,7 @@ def x(index=0, dtype="float32"):
 @TARGETS
 @pytest.mark.parametrize("kind", ["sum", "prod", "min", "max"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int8", "int64", "uint8"])
-def test_reductions(target, kind, dtype):
+def test_every_kind_reduces_any_axes_of_any_type(target, kind, dtype):
     for shape, axes in SHAPES + MANY:
         array = numbers(shape, dtype)
         if kind == "prod":
@@ -118,7 +118,7 @@ def test_bodies_run_before(target):
 
 @few
 @given(st.data())
-def test_any_axes(data):
+def test_drawn_axes_of_drawn_shapes_are_reduced(data):
     shape = data.draw(st.lists(st.integers(0, 12), min_size=1, max_size=5))
     axes = tuple(a for a in range(len(shape)) if data.draw(st.booleans()))
     only = data.draw(st.sampled_from(["static", "symbolic"]))
@@ -163,7 +163,7 @@ CONTRACTED = [  # lhs, rhs, out, sizes
         ("int64", "int64"),
     ],
 )
-def test_contractions(target, dtype, accumulate):
+def test_products_are_added_up_in_their_accumulator(target, dtype, accumulate):
     for lhs, rhs, out, sizes in CONTRACTED:
         arrays = [numbers([sizes[c] for c in labels], dtype, -9, 9, k) for k, labels in enumerate((lhs, rhs))]
         types = [TensorType(dtype, tuple(dims.symbol(c) for c in labels)) for labels in (lhs, rhs)]
@@ -208,7 +208,7 @@ def test_integer_sums_wrap(target):
 @TARGETS
 @pytest.mark.parametrize("kind", ["sum", "prod"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "uint8"])
-def test_running_totals(target, kind, dtype):
+def test_totals_run_along_an_axis_in_either_direction(target, kind, dtype):
     shapes = (((5,), 0), ((2, 600), 0), ((3, 40), 1), ((2, 3, 40), 1), ((4, 1), 0), ((0, 3), 1), ((3, 0), 1))
     for shape, axis in shapes:
         array = numbers(shape, dtype, -2, 3)

@@ -31,7 +31,7 @@ CONVOLVED = [  # image, weights, strides, pads, dilations, groups, transposed, o
     "dtype, accumulate",
     [("float32", "float32"), ("int8", "int32"), ("float16", "float16"), ("float64", "float64")],
 )
-def test_convolutions(target, dtype, accumulate):
+def test_any_convolution_is_computed_by_loops(target, dtype, accumulate):
     for image, weights, strides, pads, *rest in CONVOLVED:
         x, w = numbers(image, dtype, -5, 5), numbers(weights, dtype, -5, 5, 1)
         check(target, Conv(strides, pads, *rest, accumulate), x, w, only="static")
@@ -75,7 +75,7 @@ OVERLAPPING = [  # blocks, kernel, strides, pads, dilations, sizes
 
 @TARGETS
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int8"])
-def test_overlapping_blocks(target, dtype):
+def test_blocks_that_overlap_are_added_up(target, dtype):
     for blocks, kernel, strides, pads, dilations, sizes in OVERLAPPING:
         x = numbers(blocks, dtype, -9, 9)
         if dtype == "float32" and x.size:
@@ -101,7 +101,7 @@ def drawn(shape, dtype, seed):
 
 @TARGETS
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
-def test_attention(target, dtype):
+def test_attention_of_any_axes_and_bias(target, dtype):
     for q, k, v, out, sizes in ATTENDED:
         arrays = [drawn([sizes[c] for c in labels], dtype, n) for n, labels in enumerate((q, k, v))]
         types = [TensorType(dtype, tuple(dims.symbol(c) for c in labels)) for labels in (q, k, v)]

@@ -18,7 +18,7 @@ from onnxc.target import Ability
 
 @TARGETS
 @pytest.mark.parametrize("dtype", ("bool", *INTEGERS, *dtypes.FLOATS))
-def test_casts(target, dtype):
+def test_every_type_is_cast_to_every_other(target, dtype):
     x, small = input_(0, dtype), ("int4", "uint4", "int2", "uint2")
     to = [
         d for d in ("bool", *INTEGERS, *dtypes.FLOATS) if d != dtype and not (d in small and dtype in small)
@@ -215,7 +215,7 @@ def test_what_small_operands_make_becomes_bytes_without_bounds(target, dtype, lo
 
 
 @TARGETS
-def test_bitcast(target):
+def test_bits_stay_as_they_are_in_another_type(target):
     check_exact(target, [expr.bitcast(input_(0, "float32"), "int32")], samples("float32"))
     check_exact(target, [expr.bitcast(input_(0, "int16"), "float16")], samples("int16"))
     check_exact(

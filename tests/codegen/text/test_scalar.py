@@ -20,7 +20,7 @@ from onnxc.target import TARGETS as PROCESSORS
 
 @TARGETS
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_integers(target, dtype):
+def test_operations_of_integers_are_exact(target, dtype):
     x, y = input_(0, dtype), input_(1, dtype)
     pairs = [
         "add",
@@ -122,7 +122,7 @@ def test_quotients_of_long_integers_are_exact_below_and_above_what_float64_holds
 
 
 @TARGETS
-def test_bool(target):
+def test_operations_of_bools_are_exact(target):
     x, y = input_(0, "bool"), input_(1, "bool")
     pairs = ("and", "or", "xor", "add", "mul", "min", "max", "eq", "ne", "lt", "ge")
     roots = [*(apply(op, x, y) for op in pairs), apply("not", x), apply("select", x, y, const(True, "bool"))]
@@ -150,7 +150,7 @@ def test_a_bool_in_memory_is_true_where_its_byte_is_not_zero(target):
 
 @TARGETS
 @pytest.mark.parametrize("dtype", ("float32", "float64", *NARROW))
-def test_floats(target, dtype):
+def test_operations_of_floats_are_exact(target, dtype):
     x, y = input_(0, dtype), input_(1, dtype)
     pairs = ("add", "sub", "mul", "div", "min", "max", "eq", "ne", "lt", "le", "gt", "ge")
     single = ("neg", "abs", "sign", "floor", "ceil", "trunc", "round", "sqrt", "isnan", "isinf")

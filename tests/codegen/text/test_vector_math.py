@@ -106,7 +106,7 @@ def worst(got, want, *x):
 @TARGETS
 @pytest.mark.parametrize("dtype", ("float32", "float64"))
 @pytest.mark.parametrize("name", LIMITS)
-def test_functions(target, name, dtype):
+def test_functions_are_within_a_few_units_of_the_last_place(target, name, dtype):
     x = arguments(dtype, *LIMITS[name], count=2000 if name == "erf" else 20000)
     (got,) = run(target, [apply(name, input_(0, dtype))], [x])
     units, message = worst(got, precise(name, x), x)
@@ -116,7 +116,7 @@ def test_functions(target, name, dtype):
 @TARGETS
 @pytest.mark.parametrize("dtype", ("float32", "float64"))
 @pytest.mark.parametrize("name", ("erf", "tanh"))
-def test_pieces_meet(target, name, dtype):
+def test_functions_are_as_exact_where_their_pieces_meet(target, name, dtype):
     widths = (1 / 8, 9 / 32, 3 / 8)
     borders = np.concatenate([(np.arange(34) + 0.5) * width for width in widths]).astype(dtype)
     x = np.concatenate([np.nextafter(borders, 0), borders, np.nextafter(borders, 99)]).astype(dtype)
@@ -178,7 +178,7 @@ def test_exponentials_of_a_softmax_vanish_far_below_its_greatest(target, dtype, 
 
 @TARGETS
 @pytest.mark.parametrize("dtype", ("float32", "float64"))
-def test_powers(target, dtype):
+def test_powers_are_within_a_few_units_of_the_last_place(target, dtype):
     generator = np.random.default_rng(0)
     a, b = (arguments(dtype) for _ in range(2))
     b = generator.permutation(b)
@@ -207,7 +207,7 @@ def test_powers_of_special_values(target):
 @pytest.mark.parametrize(
     "exponent", (2.0, 3.0, 4.0, -1.0, -2.0, -3.0, -4.0, 0.25, 0.5, 0.75, 1.75, 0.0, -0.25, -0.5, -0.75)
 )
-def test_constant_powers(target, exponent):
+def test_powers_by_a_known_exponent_are_as_exact(target, exponent):
     x = arguments("float32", (-10, 10))
     (got,) = run(target, [apply("pow", input_(0, "float32"), const(exponent, "float32"))], [x])
     units, message = worst(got, precise("power", x, np.array([exponent], np.float32)), x)

@@ -25,7 +25,7 @@ def test_windows_and_channels_of_any_size(target, kernel, channels, outputs):
 
 @TARGETS
 @pytest.mark.parametrize(("channels", "outputs"), [(16, 16), (23, 41)])
-def test_winograds_algorithm(target, channels, outputs):
+def test_winograds_algorithm_transforms_weights_of_the_run(target, channels, outputs):
     case = convolution((1, channels, 9, 11), (outputs, channels, 3, 3), pads=1)
     check(of_the_run(case), winograd, target)
 
@@ -67,7 +67,7 @@ def test_groups_of_any_size(target, kernel, groups, inside, made):
 @TARGETS
 @pytest.mark.parametrize(("kernel", "strides"), [((1, 1), 1), ((2, 2), 2), ((4, 5), (3, 1)), ((3, 3), 2)])
 @pytest.mark.parametrize(("channels", "outputs"), [(5, 3), (16, 32), (19, 37)])
-def test_transposed_convolutions(target, kernel, strides, channels, outputs):
+def test_transposed_convolutions_with_weights_of_the_run(target, kernel, strides, channels, outputs):
     case = transposed((1, channels, 5, 7), (channels, outputs, *kernel), strides)
     check(of_the_run(case), conv_transpose, target)
 
@@ -84,7 +84,7 @@ def test_one_spatial_axis(target):
 
 
 @TARGETS
-def test_double_precision(target):
+def test_weights_of_the_run_in_double_precision(target):
     for case, kernel in (
         (convolution((1, 10, 9, 8), (21, 10, 3, 3), 1, 1, dtype=np.float64), conv),
         (transposed((1, 10, 9, 8), (10, 21, 3, 3), 2, dtype=np.float64), conv_transpose),
@@ -93,7 +93,7 @@ def test_double_precision(target):
 
 
 @TARGETS
-def test_symbolic_images(target):
+def test_images_and_weights_that_only_the_run_knows(target):
     case = convolution((2, 12, 5, 6), (20, 6, 3, 3), 1, 1, groups=2, symbolic=symbols("n", 12, "h", "w"))
     check(of_the_run(case), conv_grouped, target)
     case = transposed((2, 12, 5, 6), (12, 20, 3, 3), 2, symbolic=symbols("n", 12, "h", "w"))

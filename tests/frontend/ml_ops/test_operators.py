@@ -59,7 +59,7 @@ def check(op, inputs, attributes, version=1, outputs=1, sized=False):
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS)
-def test_linear_models(transform):
+def test_linear_models_are_those_of_onnxruntime(transform):
     for count, labels in ((3, INTS), (3, TEXTS), (1, {"classlabels_ints": [4, 2]})):
         given = {"coefficients": numbers(count, 4), "intercepts": numbers(count), "post_transform": transform}
         check("LinearClassifier", [rows()], {**given, **labels}, outputs=2)
@@ -139,7 +139,7 @@ def test_scaling_and_norms():
     check("Binarizer", [x], {"threshold": 0.25})
 
 
-def test_imputed_values():
+def test_an_imputer_replaces_what_is_missing():
     x = rows()
     x[::3, 1], x[1, 2] = np.nan, 5
     for replaced in (float("nan"), 5.0):
@@ -151,7 +151,7 @@ def test_imputed_values():
 
 
 @pytest.mark.parametrize("shape", [(6,), (3, 2)])
-def test_one_hot(shape):
+def test_one_hot_codes_are_those_of_onnxruntime(shape):
     whole = rng.integers(0, 5, shape)
     check("OneHotEncoder", [whole], {"cats_int64s": [3, 0, 4, 3]})
     check("OneHotEncoder", [whole.astype(np.float32) + 0.5], {"cats_int64s": [3, 0, 4]})
@@ -199,7 +199,7 @@ WORDS = np.array([["b", "nothing"], ["", "a longer text than eight"]], object)
         (4, np.array([3, 1, 2]), {"keys_int64s": [1, 3], "values_int64s": [5, 6], "default_int64": 8}),
     ],
 )
-def test_label_encoders(version, x, attributes):
+def test_label_encoders_map_as_those_of_onnxruntime(version, x, attributes):
     check("LabelEncoder", [x], attributes, version)
 
 
@@ -212,7 +212,7 @@ def test_nan_is_found_among_keys_where_the_specification_says_so():
         assert found.tolist() == [7, 9, -1]
 
 
-def test_category_mapper():
+def test_a_category_mapper_maps_both_ways():
     given = {
         "cats_int64s": [10, 20],
         "cats_strings": ["b", ""],

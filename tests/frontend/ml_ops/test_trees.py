@@ -35,7 +35,7 @@ def check(model, x):
 
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
 @pytest.mark.parametrize("missing", [False, True])
-def test_regressors(aggregate, missing):
+def test_regressors_aggregate_their_leaves_as_onnxruntime_does(aggregate, missing):
     rng = np.random.default_rng(missing)
     for modes in (*([mode] for mode in MODES if aggregate == "SUM"), MODES):
         for targets in TARGETS:
@@ -47,7 +47,7 @@ def test_regressors(aggregate, missing):
 
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
 @pytest.mark.parametrize("count", [2, 3])
-def test_classifiers(transform, count):
+def test_classifiers_choose_the_labels_that_onnxruntime_does(transform, count):
     rng = np.random.default_rng(count)
     for targets in ([[0]], [[1]], [[*range(count)]], [[c] for c in range(count)], [[0], [0], [1]]):
         for positive in (False, True):
