@@ -104,7 +104,7 @@ def timed(forms: dict[str, Case], options: argparse.Namespace) -> dict[str, floa
         if options.compile:
             return {}
         calls = [loaded(forms[name], path) for name, path in paths.items()]
-        return dict(zip(paths, by_turns(calls, block=BLOCK, rounds=options.rounds).min(axis=1)))
+        return dict(zip(paths, by_turns(calls, block=BLOCK, rounds=options.rounds).min(axis=1).tolist()))
 
 
 def main() -> None:

@@ -55,7 +55,7 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             calls = [compiled(operator, form, options, folder) for form in forms]
-            times = dict(zip(forms, by_turns(calls, block=BLOCK, rounds=options.rounds).min(axis=1)))
+            times = dict(zip(forms, by_turns(calls, block=BLOCK, rounds=options.rounds).min(axis=1).tolist()))
         for form, spent in times.items():
             ratio = spent / times["float32"]
             over = ratio > GOALS.get(form, GOAL)
