@@ -488,8 +488,7 @@ def _build(
         made = outputs.at(temporaries)
         stages("write weights")
         weights_path = made.weights or work / "weights.o"
-        with files.naming(weights_path):
-            weights = write_weights(plans, weights_path, made.weights is not None, imported.model.forget)
+        weights = write_weights(plans, weights_path, made.weights is not None, imported.model.forget)
         report.weights_bytes = weights.nbytes
         stages("generate code")
         modules = []

@@ -152,7 +152,7 @@ class Process:
                 (self.result.parent, self.directory), key=lambda folder: shutil.disk_usage(folder).free
             )
             raise CompileError(f"{full} in the folder {place}: '{name}' {how}: {tail}") from OSError(
-                errno.ENOSPC, full
+                errno.ENOSPC, full, os.fspath(place)
             )
         raise CompileError(f"'{name}' {how}: {tail or 'it printed nothing'}")
 

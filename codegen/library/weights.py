@@ -24,6 +24,7 @@ from ...records import dataclass
 from ..abi import ALIGNMENT
 from ..lowering.plan_memory import MemoryPlan
 from . import elf
+from .files import naming
 
 STRING_BYTES = dtypes.itemsize("string")
 FORGET_EVERY = 64 << 20  # bytes of constants written
@@ -58,7 +59,7 @@ def write_weights(
     ALIGNMENT; as a side file, with its head. forget: takes the model's files off memory. CompileError where
     that fails."""
     try:
-        with path.open("wb") as file:
+        with naming(path), path.open("wb") as file:
             file.seek(HEAD_BYTES)
             writer = _Writer(file, forget)
             offsets = tuple(tuple(writer.write(constant) for constant in plan.constants) for plan in plans)

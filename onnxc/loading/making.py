@@ -47,15 +47,23 @@ def compiled(
     for folder in folders():
         if is_whole(folder / name):
             return folder / name, _external(model)
+    folder = writable_folder()
     try:
-        path = _compile_once(writable_folder() / name, model, options, progress)
+        path = _compile_once(folder / name, model, options, progress)
     except (CompileError, OSError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__ or error.__context__
-        if not isinstance(cause, OSError) or cause.errno not in _NO_PLACE:
+        if not isinstance(cause, OSError) or cause.errno not in _NO_PLACE or _is_elsewhere(cause, folder):
             raise
-        folder = after_failure(writable_folder(), cause.strerror or str(cause))
+        folder = after_failure(folder, cause.strerror or str(cause))
         path = _compile_once(folder / name, model, options, progress)
     return path, _external(model)
+
+
+def _is_elsewhere(error: OSError, folder: Path) -> bool:
+    """Whether an error names a place outside the folder: what is compiled is made in the system's temporary
+    one, which may be full, too."""
+    named = error.filename and os.path.realpath(os.fsdecode(error.filename))
+    return bool(named) and os.path.realpath(folder) not in (named, os.path.dirname(named))
 
 
 def _external(model: Any) -> list[str]:

@@ -1,5 +1,6 @@
 """The cache of compiled models: what is found without being read, what is compiled once, what is given up."""
 
+import contextlib
 import errno
 import json
 import marshal
@@ -208,6 +209,34 @@ def test_a_full_cache_leads_to_the_temporary_folder(path, tmp_path, monkeypatch)
     assert library.parent == tmp_path / f"onnxc-{os.getuid()}" and run(library) == [0, 2]
     monkeypatch.setattr(driver, "compile_model", None)
     assert cached_library(path) == library  # found there again
+
+
+@pytest.mark.parametrize("made", ["kernels.o", "weights.o"])
+def test_a_full_temporary_folder_is_not_taken_for_the_cache(path, tmp_path, monkeypatch, made):
+    """What is made there is named by the error, and the fall-back would lie in it."""
+    if made == "weights.o":
+        monkeypatch.setattr("onnxc.driver.tempfile.TemporaryDirectory", lambda **_: full_folder(tmp_path))
+    else:
+        cause = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / made))
+        monkeypatch.setattr("onnxc.driver.compile_model", raising(CompileError("it is full"), cause))
+    monkeypatch.setattr(cache, "_fallback", None)
+    with pytest.raises(CompileError) as caught:
+        cached_library(path)
+    assert caught.value.__cause__.filename == str(tmp_path / made)
+    assert not (tmp_path / f"onnxc-{os.getuid()}").exists()
+
+
+def full_folder(folder):
+    """A work folder in which there is no place for weights."""
+    (folder / "weights.o").symlink_to("/dev/full")
+    return contextlib.nullcontext(folder)
+
+
+def raising(error, cause):
+    def fail(*_, **how):
+        raise error from cause
+
+    return fail
 
 
 # What is given up

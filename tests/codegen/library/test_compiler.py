@@ -150,8 +150,9 @@ def test_of_two_folders_the_one_with_less_room_is_the_full_one(monkeypatch, tmp_
     full = script(tmp_path / "full", f"echo '{os.strerror(errno.ENOSPC)}'; exit 1")
     process = compiler.start([full], tmp_path / "out" / "model.so", tmp_path)
     process.directory = tmp_path / "work"
-    with pytest.raises(CompileError, match=f"in the folder {tmp_path}/out: 'full' failed"):
+    with pytest.raises(CompileError, match=f"in the folder {tmp_path}/out: 'full' failed") as caught:
         process.wait()
+    assert caught.value.__cause__.filename == f"{tmp_path}/out"
 
 
 @pytest.mark.slow
