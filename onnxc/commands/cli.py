@@ -47,22 +47,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; its exit status."""
     streams.take_anything()
     given = sys.argv[1:] if arguments is None else list(arguments)
-    options = make_parser("--json" in given).parse_args(given)
+    with streams.named_output():
+        try:
+            options = _parsed(given)
+            with streams.standard_streams(options):
+                status = _run(options)
+            sys.stdout.flush()
+            return status
+        except BrokenPipeError:
+            streams.drop_output()
+            return PIPE_CLOSED
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        except Ended as asked:
+            asked.end()
+            raise
+        except Exception as error:
+            return report(error, _as_json(given))
+
+
+def _as_json(given: Sequence[str]) -> bool:
+    return "--json" in given
+
+
+def _parsed(given: Sequence[str]) -> argparse.Namespace:
+    """The options, where the parser does not end the process: then what it printed is written before."""
     try:
-        with streams.standard_streams(options):
-            status = _run(options)
+        return make_parser(_as_json(given)).parse_args(given)
+    except SystemExit:
         sys.stdout.flush()
-        return status
-    except BrokenPipeError:
-        streams.drop_output()
-        return PIPE_CLOSED
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except Ended as asked:
-        asked.end()
         raise
-    except Exception as error:
-        return report(error, getattr(options, "json", False))
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -90,11 +104,12 @@ def report(error: Exception, as_json: bool = False) -> int:
             )
         )
         entries = [{**found.to_dict(), "message": line} for found, line in zip(known, lines)]
-        try:
+    try:
+        if as_json:
             console.print_json({"errors": entries})
-            sys.stdout.flush()
-        except OSError:  # standard output is what fails
-            streams.drop_output()
+        sys.stdout.flush()
+    except OSError:  # standard output is what fails
+        streams.drop_output()
     return FAULT if isinstance(error, OnnxcError) and not isinstance(error, CompileError) else ENVIRONMENT
 
 
@@ -105,7 +120,7 @@ def describe(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "out of memory"
     if isinstance(error, OSError) and error.strerror:
-        return one_line(f"{error.filename or 'a file'}: {error.strerror}")
+        return one_line(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
@@ -177,6 +192,13 @@ class _Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             **settings,
         )
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """argparse's own takes no notice of what cannot be written."""
+        if file is sys.stdout:
+            file.write(message)
+        else:
+            super()._print_message(message, file)
 
 
 class _JsonParser(_Parser):

@@ -20,10 +20,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from ..codegen.library.files import naming
 from ..errors import CompileError
 
 STREAM = Path("-")
 READ = ("model", "file")  # the arguments that may be standard input
+OUTPUT = Path("standard output")  # as it is called
 CODES = "onnxc.codes"  # what streams do with characters that their encoding lacks
 
 
@@ -47,6 +49,13 @@ def _codes(error: UnicodeError) -> tuple[str | bytes, int]:
     return written, end
 
 
+@contextlib.contextmanager
+def named_output() -> Iterator[None]:
+    """Has standard output named by the system's errors at writing to it."""
+    with contextlib.redirect_stdout(_Named(sys.stdout)):
+        yield
+
+
 def drop_output() -> None:
     """Lets what standard output still holds go nowhere, since it cannot be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -55,7 +64,7 @@ def drop_output() -> None:
 @contextlib.contextmanager
 def standard_streams(options: argparse.Namespace) -> Iterator[None]:
     """Puts temporary files where options name a stream, and writes them to standard output at the end; what
-    else is printed then goes to standard error."""
+    else is printed then goes to standard error, behind that."""
     read = [name for name in READ if getattr(options, name, None) == STREAM]
     options.streamed = writes = getattr(options, "output", None) == STREAM
     if not read and not writes:
@@ -63,7 +72,8 @@ def standard_streams(options: argparse.Namespace) -> Iterator[None]:
         return
     if writes and getattr(options, "weights_file", None):
         raise _weights_apart()
-    taken = sys.stdout.buffer
+    if writes and sys.__stdout__ is None:
+        raise CompileError("standard output is closed", remedy="give a file")
     with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
         source, result = Path(folder, "model.onnx"), Path(folder, "out", "model.so")
         if read:
@@ -73,17 +83,18 @@ def standard_streams(options: argparse.Namespace) -> Iterator[None]:
         if writes:
             result.parent.mkdir()
             options.output = result
-        spoken = {str(source): "standard input", str(result): "standard output"}
-        printed = _Renaming(sys.stderr if writes else sys.stdout, spoken)
-        told = _Renaming(sys.stderr, spoken)
+        spoken = {str(source): "standard input", str(result): str(OUTPUT)}
+        kept = io.StringIO()
+        printed, told = _Renaming(kept if writes else sys.stdout, spoken), _Renaming(sys.stderr, spoken)
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(told):
             yield
         if writes and result.exists():
             if len(list(result.parent.iterdir())) > 1:
                 raise _weights_apart()
-            with result.open("rb") as file:
-                shutil.copyfileobj(file, taken)
-            taken.flush()
+            with result.open("rb") as file, naming(OUTPUT):
+                shutil.copyfileobj(file, sys.stdout.buffer)
+                sys.stdout.buffer.flush()
+        sys.stderr.write(kept.getvalue())
 
 
 def _weights_apart() -> CompileError:
@@ -92,10 +103,30 @@ def _weights_apart() -> CompileError:
 
 
 def _keep_standard_input(path: Path) -> None:
+    if sys.stdin is None:
+        raise CompileError("standard input is closed", remedy="give a file, or pipe a model to it")
     if sys.stdin.isatty():
         raise CompileError("standard input is a terminal", remedy="give a file, or pipe a model to it")
     with path.open("wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
+
+
+class _Named:
+    """Standard output, named by the system's errors."""
+
+    def __init__(self, stream: TextIO):
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        with naming(OUTPUT):
+            return self.stream.write(text)
+
+    def flush(self) -> None:
+        with naming(OUTPUT):
+            self.stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 class _Renaming:

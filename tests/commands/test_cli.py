@@ -743,13 +743,37 @@ def test_a_closed_pipe_is_silent():
     assert process.wait() == 141
 
 
-@pytest.mark.parametrize("arguments", [[], ["--json"]])
-def test_a_full_standard_output_is_one_line(arguments):
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", DIGITS],
+        ["inspect", DIGITS, "--json"],
+        ["completion", "bash"],
+        ["compile", "--json"],
+        ["compile", "--help"],
+        ["--version"],
+        ["--cmake-dir"],
+    ],
+    ids=" ".join,
+)
+def test_a_full_standard_output_is_one_line(arguments, unbuffered, monkeypatch):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with open("/dev/full", "w") as full:
-        process = onnxc_process("inspect", DIGITS, *arguments, stdout=full)
-        (line,) = process.communicate()[1].splitlines()
+        process = onnxc_process(*arguments, stdout=full)
+        *usage, line = process.communicate()[1].splitlines()
     assert process.returncode == 3
-    assert "No space left on device" in line and "internal" not in line
+    assert line == "onnxc: error: standard output: No space left on device"
+    assert not usage or arguments == ["compile", "--json"]
+
+
+@pytest.mark.parametrize("arguments", [["compile", "--json"], ["--help"], ["--include-dir"]], ids=" ".join)
+def test_a_closed_pipe_is_silent_where_no_command_is_given(arguments):
+    process = onnxc_process(*arguments, stdout=subprocess.PIPE)
+    process.stdout.close()
+    assert "Traceback" not in process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 141
 
 
 def test_a_closed_standard_output_takes_what_is_printed():

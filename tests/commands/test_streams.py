@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from support.caches import with_runtime
+from support.few_nodes import relu
 
 import onnxc
 import onnxc.demo
@@ -78,6 +80,22 @@ def test_a_terminal_is_not_waited_for(piped, monkeypatch):
     monkeypatch.setattr(io, "TextIOWrapper", Terminal)
     status, _, told = piped(b"", "check", "-")
     assert status == 3 and "standard input is a terminal" in told
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("check - <&-", "standard input is closed"),
+        ("run {model} -o - >&-", "standard output is closed"),
+        ("run {model} -o - >/dev/full", "standard output: No space left on device"),
+    ],
+)
+def test_a_stream_that_is_closed_or_full_is_told_in_one_line(tmp_path, command, words):
+    onnx.save(relu(), tmp_path / "relu.onnx")
+    line = f"{sys.executable} -P -m onnxc {command.format(model=tmp_path / 'relu.onnx')}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
+    told = [line for line in done.stderr.splitlines() if not line.startswith("compile ")]
+    assert done.returncode == 3 and len(told) == 1 and words in told[0], told
 
 
 def test_bytes_of_paths_that_are_not_utf8_are_printed_as_messages_have_them(tmp_path):
