@@ -196,15 +196,19 @@ def _besides(options: argparse.Namespace) -> list[tuple[str, Path]]:
 
 
 def _write_depfile(options: argparse.Namespace, sources: Sequence[str]) -> None:
-    """A rule for make and ninja: the output is made of the files that were read."""
+    """A rule for make and ninja: the output is made of the files that were read, if not by standard input."""
     if options.depfile is None:
         return
     from ..codegen.library.files import replacing
 
     given = (*filter(None, map(file_of, options.calibration)), *options.value_files)
     made_of = dict.fromkeys([*sources, *map(os.path.abspath, given)])
-    output, *read = (
-        re.sub(r"([ #\\])", r"\\\1", word).replace("$", "$$") for word in (str(options.output), *made_of)
-    )
+    made_of.pop(options.piped, None)
+    output, *read = map(_word, (str(options.output), *made_of))
     with replacing(options.depfile) as (temporary,):
         temporary.write_bytes(os.fsencode(f"{output}: " + " \\\n  ".join(read) + "\n"))
+
+
+def _word(path: str) -> str:
+    """A path in a rule, where backslashes are special before a blank or a '#' alone."""
+    return re.sub(r"(\\*)([ \t#])", r"\1\1\\\2", path).replace("$", "$$")

@@ -66,18 +66,22 @@ def standard_streams(options: argparse.Namespace) -> Iterator[None]:
     """Puts temporary files where options name a stream, and writes them to standard output at the end; what
     else is printed then goes to standard error, behind that."""
     read = [name for name in READ if getattr(options, name, None) == STREAM]
+    options.piped = None  # the file that has standard input
     options.streamed = writes = getattr(options, "output", None) == STREAM
     if not read and not writes:
         yield
         return
     if writes and getattr(options, "weights_file", None):
         raise _weights_apart()
+    if writes and getattr(options, "depfile", None):
+        raise CompileError("a rule is of a library in a file", remedy="give -o OUT.so")
     if writes and sys.__stdout__ is None:
         raise CompileError("standard output is closed", remedy="give a file")
     with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
         source, result = Path(folder, "model.onnx"), Path(folder, "out", "model.so")
         if read:
             _keep_standard_input(source)
+            options.piped = str(source)
         for name in read:
             setattr(options, name, source)
         if writes:

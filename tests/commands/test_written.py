@@ -1,6 +1,10 @@
 """What commands write takes the place of nothing that they read, nor of anything else that they write."""
 
+import io
 import shutil
+import subprocess
+import sys
+from argparse import Namespace
 
 import numpy as np
 import onnx
@@ -8,6 +12,7 @@ import pytest
 from support.bad_models import external
 from support.few_nodes import relu
 
+from onnxc.commands import compilation
 from onnxc.commands.cli import main
 
 
@@ -76,6 +81,23 @@ def test_a_rule_names_files_of_any_bytes(folder):
     shutil.copy("a.onnx", name)
     assert main(["compile", name, "-o", "a.so", "--depfile", "a.d"]) == 0
     assert (folder / "a.d").read_bytes() == b"a.so: " + bytes(folder) + b"/\xff\\ a.onnx\n"
+
+
+@pytest.mark.parametrize("name", ["a\\b", "a b", "a\\ b", "a\\\\#b", "a$b"])
+def test_make_reads_a_rule_with_any_name(folder, name):
+    options = Namespace(depfile=folder / "a.d", output="a.so", calibration=[], value_files=[name], piped=None)
+    compilation._write_depfile(options, [])
+    (folder / name).touch()
+    (folder / "a.d").write_text((folder / "a.d").read_text() + "\t@echo made\n")
+    done = subprocess.run(["make", "-f", "a.d"], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("made\n", "")
+
+
+def test_a_rule_does_not_name_standard_input(folder, monkeypatch):
+    with open("a.onnx", "rb") as model:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(model))
+        assert main("compile - -o a.so --depfile a.d --value x=[1,2]".split()) == 0
+    assert (folder / "a.d").read_text() == "a.so: \n"
 
 
 def test_a_rule_names_the_files_of_calibration_and_no_numbers(folder):
