@@ -149,7 +149,7 @@ def compile(
 
     workers.start(given["jobs"])  # first, so that LLVM is loaded beside the rest of the compiler
     from .driver import compile_model
-    from .errors import CompileError
+    from .errors import UsageError
 
     options = Options.of(given)
     how = {name: given[name] for name in ("jobs", "progress")}
@@ -161,7 +161,7 @@ def compile(
         options = options.with_(weights=chosen.narrowing)
     elif error is not None or measured:
         missing = "weights" if weights is None else "weights_error"
-        raise CompileError("nothing is narrowed by what is measured", f"give {missing}, too")
+        raise UsageError("nothing is narrowed by what is measured", f"give {missing}, too")
     if seconds is not None:
         from .tuning import compile_tuned
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from .errors import LoadError
+from .errors import CacheError, LoadError, warn
 from .places import is_trusted, shared_temporary
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _fallback: Path | None = None  # of this process, once it was needed
 
 def cache_folder() -> Path:
     """`$ONNXC_CACHE`, or onnxc under the user's cache folder, made where it is missing; it may be one that
-    can only be read. A temporary folder where the user's own cannot be had. Raises LoadError where
+    can only be read. A temporary folder where the user's own cannot be had. Raises CacheError where
     `$ONNXC_CACHE` names none, and for a folder that others can write to."""
     from pathlib import Path
 
@@ -34,7 +34,7 @@ def cache_folder() -> Path:
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: there is no home
         reason = getattr(error, "strerror", None) or str(error)
         if named:
-            raise LoadError(f"the cache folder {named} cannot be used: {reason}; set ONNXC_CACHE") from None
+            raise CacheError(f"the cache folder {named} cannot be used: {reason}; set ONNXC_CACHE") from None
         return _temporary_folder(f"there is no cache folder to be had ({reason})")
     _require_trusted(folder)
     return folder
@@ -53,7 +53,7 @@ def usable_cache_folder() -> Path | None:
     """The folder where it is only a help: None where there is none to be had."""
     try:
         return cache_folder()
-    except LoadError:
+    except CacheError:
         return None
 
 
@@ -67,10 +67,10 @@ def folders() -> list[Path]:
 
 
 def after_failure(folder: Path, reason: str) -> Path:
-    """Where to write instead of a folder to which it failed. Raises LoadError where that is the last."""
+    """Where to write instead of a folder to which it failed. Raises CacheError where that is the last."""
     other = _temporary_folder(f"the cache folder {folder} cannot be written ({reason})")
     if other == folder:
-        raise LoadError(f"the cache folder {folder} cannot be written ({reason}); set ONNXC_CACHE")
+        raise CacheError(f"the cache folder {folder} cannot be written ({reason}); set ONNXC_CACHE")
     return other
 
 
@@ -85,7 +85,7 @@ def _usual_folder() -> Path:
 
 def _require_trusted(folder: Path) -> None:
     if not is_trusted(folder):
-        raise LoadError(
+        raise CacheError(
             f"the cache folder {folder} belongs to or can be written by others; "
             "make it private, set ONNXC_CACHE, or set ONNXC_CACHE_TRUST=1"
         )
@@ -104,7 +104,6 @@ def _temporary_folder(reason: str) -> Path:
     global _fallback
     if _fallback is None:
         import tempfile
-        import warnings
         from pathlib import Path
 
         try:
@@ -113,17 +112,17 @@ def _temporary_folder(reason: str) -> Path:
             if folder.is_symlink() or not is_trusted(folder) or not os.access(folder, os.W_OK | os.X_OK):
                 folder = Path(tempfile.mkdtemp(prefix="onnxc-"))
         except OSError as error:
-            raise LoadError(
+            raise CacheError(
                 f"{reason}, and no temporary one ({error.strerror or error}); set ONNXC_CACHE to a folder "
                 "that can be written"
             ) from None
         if not _runs_code(folder):
-            raise LoadError(
+            raise CacheError(
                 f"{reason}, and no code can be run from {folder} (noexec); set ONNXC_CACHE to a folder "
                 "whose libraries can be loaded"
             )
         _fallback = folder
-        warnings.warn(f"{reason}; compiled models are kept in {folder}", RuntimeWarning, stacklevel=4)
+        warn(f"{reason}; compiled models are kept in {folder}", RuntimeWarning)
     return _fallback
 
 

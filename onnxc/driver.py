@@ -26,7 +26,7 @@ from .codegen.library.worker import CODE, DATA, QUICK
 from .codegen.lowering.arithmetic import summary, unmeasured
 from .codegen.lowering.lower import Lowered, lower
 from .codegen.lowering.tuned import Tuned
-from .errors import CompileError, Origin
+from .errors import CompileError, Origin, UsageError
 from .facts import measured_facts
 from .frontend.figures import library_details
 from .frontend.importer import Imported, import_model
@@ -239,13 +239,13 @@ class Outputs:
         return os.path.relpath(self.weights.resolve(), self.library.resolve().parent)
 
     def refuse_overwriting(self, read: Mapping[str, str], besides: Besides = ()) -> None:
-        """Raises CompileError where an output would take the place of what is read or written besides. read:
+        """Raises UsageError where an output would take the place of what is read or written besides. read:
         what the files are."""
         taken = {_place(path): what for path, what in read.items()}
         for name, path in (*vars(self).items(), *besides):
             other = path and taken.setdefault(_place(path), name)
             if other and other != name:
-                raise CompileError(
+                raise UsageError(
                     f"the {name} would be written over the {other}", origin=Origin(os.fspath(path))
                 )
 
@@ -392,7 +392,7 @@ def compile_archive(
     prefixes = {symbol_prefix(name): name for name in models}
     for name in models:
         if prefixes[symbol_prefix(name)] != name:
-            raise CompileError(
+            raise UsageError(
                 f"'{name}' and '{prefixes[symbol_prefix(name)]}' would have the same symbols",
                 remedy="give the models other names",
             )

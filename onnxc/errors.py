@@ -143,6 +143,12 @@ class CompileError(OnnxcError):
     kind = "compile"
 
 
+class UsageError(CompileError):
+    """What was asked for contradicts itself, whatever the model is."""
+
+    kind = "usage"
+
+
 class RunError(OnnxcError):
     """A compiled model refused its inputs or failed; `status` is the library's status code."""
 
@@ -159,3 +165,18 @@ class LoadError(OnnxcError):
     """A compiled library is damaged, foreign, of another version, or for another processor."""
 
     kind = "load"
+
+
+class CacheError(LoadError):
+    """There is no folder to keep compiled models in, or what is said of it is wrong."""
+
+
+def warn(sentence: str, category: type[Warning] = UserWarning) -> None:
+    """Warns of what a program asked for, at the line where it did."""
+    import sys
+    import warnings
+
+    level, frame, own = 2, sys._getframe(1), __package__.partition(".")[0]
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == own:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(sentence, category, stacklevel=level)

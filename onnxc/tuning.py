@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .codegen.kernel import NEAR
 from .codegen.lowering.tuned import Ratios, Tuned, choice_name, node_name
 from .driver import Besides, Progress, Report, compile_model
-from .errors import CompileError, RunError
+from .errors import CompileError, RunError, UsageError
 from .facts import kept_path
 from .inputs import expected_inputs, runnable_inputs
 from .ir.graph import walk
@@ -275,7 +275,7 @@ def compile_tuned(
     first compilation, on generated inputs. Raises CompileError where the library cannot be run on them."""
     targets = find_targets(options.target)
     if len(targets) > 1:
-        raise CompileError("a library for several targets cannot be tuned", "tune one for each")
+        raise UsageError("a library for several targets cannot be tuned", "tune one for each")
     if not runs_here(targets[0]):
         raise CompileError(f"this machine runs no code for {targets[0].name}", "tune on one that does")
     compiler, told = compiler_hash(), progress or (lambda stage: None)

@@ -48,7 +48,7 @@ def test_without_one_a_temporary_folder_is_used_with_one_warning(what, tmp_path,
         (tmp_path / "home" / ".cache" / "onnxc").write_text("a file")
     with pytest.warns(RuntimeWarning, match="compiled models are kept in") as caught:
         assert cache.writable_folder() == cache.writable_folder() == fallback(tmp_path)
-    assert len(caught) == 1
+    assert len(caught) == 1 and caught[0].filename == __file__  # where it was asked for
     assert fallback(tmp_path).stat().st_mode & 0o777 == 0o700
 
 

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...errors import CompileError, Origin
+from ...errors import CompileError, Origin, UsageError
 from ...loading.trailer import append_trailer
 from ...records import dataclass
 from ...target import Target
@@ -95,10 +95,10 @@ _DATA = (".npz", ".npy", ".zip")
 
 
 def output_kind(output: Path) -> str:
-    """`o` for one object, `a` for a static archive, `so` for a shared library. Raises CompileError for a name
+    """`o` for one object, `a` for a static archive, `so` for a shared library. Raises UsageError for a name
     that says otherwise."""
     if output.suffix.lower() in (*_MODELS, *_LIBRARIES, *_TEXTS, *_DATA):
-        raise CompileError(
+        raise UsageError(
             f"would be a library under a name that ends in {output.suffix}",
             "a shared library is called OUT.so, one object for static linking OUT.o, an archive OUT.a",
             origin=Origin(os.fspath(output)),

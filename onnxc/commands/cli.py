@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..diagnostics import Diagnostic, ModelErrors
-from ..errors import CompileError, OnnxcError, one_line
+from ..errors import CacheError, CompileError, OnnxcError, UsageError, one_line
 from ..options import LONG, OPTIMIZE, PRECISIONS
 from ..target import TARGETS, find_target, find_targets
 from ..version import __version__
@@ -32,7 +32,15 @@ FILES = {
     "reduce": "reduction",
 }
 
-FAULT, ENVIRONMENT, INTERRUPTED, PIPE_CLOSED = 1, 3, 130, 141
+FAULT, USAGE, ENVIRONMENT, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 130, 141
+
+#: What errors mean, the first that fits; whatever else fails is onnxc's or the system's fault.
+STATUSES = (
+    (UsageError, USAGE),
+    ((CompileError, CacheError), ENVIRONMENT),
+    (OnnxcError, FAULT),
+    (Exception, ENVIRONMENT),
+)
 EXIT_CODES = textwrap.dedent("""\
     exit status:
       0    done
@@ -40,6 +48,7 @@ EXIT_CODES = textwrap.dedent("""\
       2    wrong usage of the command line
       3    the C compiler, a missing package, the file system or onnxc itself is at fault
       130  interrupted
+      141  nobody reads the output any more
     """)
 
 
@@ -47,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; its exit status."""
     streams.take_anything()
     given = sys.argv[1:] if arguments is None else list(arguments)
-    with streams.named_output():
+    with streams.named_output(), streams.plain_warnings():
         try:
             options = _parsed(given)
             with streams.standard_streams(options):
@@ -110,7 +119,7 @@ def report(error: Exception, as_json: bool = False) -> int:
         sys.stdout.flush()
     except OSError:  # standard output is what fails
         streams.drop_output()
-    return FAULT if isinstance(error, OnnxcError) and not isinstance(error, CompileError) else ENVIRONMENT
+    return next(status for kind, status in STATUSES if isinstance(error, kind))
 
 
 def describe(error: Exception) -> str:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CompileError, shorten
+from ..errors import UsageError, shorten
 from ..options import Options
 from . import console
 from .ending import ending_clean
@@ -145,7 +145,7 @@ def _names(options: argparse.Namespace, otherwise: Sequence[str | None]) -> Sequ
     names = options.name or otherwise
     count = 1 + len(options.others)
     if len(names) != count:
-        raise CompileError(f"{len(names)} names for {count} models", "give each --name NAME")
+        raise UsageError(f"{len(names)} names for {count} models", "give each --name NAME")
     return names
 
 
@@ -154,16 +154,16 @@ def _compile_archive(options: argparse.Namespace) -> int:
     from .actions import OK
 
     if options.output.suffix != ".a":
-        raise CompileError("several models are compiled to one archive", "call it OUT.a")
+        raise UsageError("several models are compiled to one archive", "call it OUT.a")
     for option in ("weights", "weights_file", "soname", "dump_ir", "tune"):
         if getattr(options, option) is not None:
-            raise CompileError(f"--{option.replace('_', '-')} is for one model", "compile each by itself")
+            raise UsageError(f"--{option.replace('_', '-')} is for one model", "compile each by itself")
     check_written(options)
     paths = [options.model, *options.others]
     names = _names(options, [path.name.split(".")[0] or "model" for path in paths])
     models = {str(name): path for name, path in zip(names, paths)}
     if len(models) < len(paths):
-        raise CompileError("two models have one name", "give each --name NAME, in the order of the models")
+        raise UsageError("two models have one name", "give each --name NAME, in the order of the models")
     folder = options.header or options.output.parent
     asked = Options.of({**vars(options), "name": None, "header": None})
     with console.Progress(f"compile {len(models)} models") as progress:

@@ -16,12 +16,13 @@ import re
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from ..codegen.library.files import naming
-from ..errors import CompileError
+from ..errors import CompileError, UsageError, one_line
 
 STREAM = Path("-")
 READ = ("model", "file")  # the arguments that may be standard input
@@ -56,6 +57,18 @@ def named_output() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Has warnings printed as errors are, without a line of source."""
+
+    def show(message: Warning | str, *_: object) -> None:
+        print(f"onnxc: warning: {one_line(str(message))}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
 def drop_output() -> None:
     """Lets what standard output still holds go nowhere, since it cannot be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -74,7 +87,7 @@ def standard_streams(options: argparse.Namespace) -> Iterator[None]:
     if writes and getattr(options, "weights_file", None):
         raise _weights_apart()
     if writes and getattr(options, "depfile", None):
-        raise CompileError("a rule is of a library in a file", remedy="give -o OUT.so")
+        raise UsageError("a rule is of a library in a file", remedy="give -o OUT.so")
     if writes and sys.__stdout__ is None:
         raise CompileError("standard output is closed", remedy="give a file")
     with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
@@ -101,9 +114,9 @@ def standard_streams(options: argparse.Namespace) -> Iterator[None]:
         sys.stderr.write(kept.getvalue())
 
 
-def _weights_apart() -> CompileError:
+def _weights_apart() -> UsageError:
     """Of a library that finds its weights by their place beside it."""
-    return CompileError("weights in a file of their own need a library beside it", remedy="give -o OUT.so")
+    return UsageError("weights in a file of their own need a library beside it", remedy="give -o OUT.so")
 
 
 def _keep_standard_input(path: Path) -> None:

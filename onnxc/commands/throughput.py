@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CompileError, RunError
+from ..errors import RunError, UsageError
 from ..loading.loader import Model
 from ..records import dataclass
 from . import console
@@ -106,7 +106,7 @@ def measured_streams(
         elif name == "onnxruntime":
             busy = in_threads(rival(name, source, feeds, threads, options.pin).run, count)
         else:
-            raise CompileError(f"'{name}' runs the model once at a time", "leave out --streams")
+            raise UsageError(f"'{name}' runs the model once at a time", "leave out --streams")
         engines.append(Streams(name, busy))
     measure_streams(engines, options.seconds)
     ours, *others = engines

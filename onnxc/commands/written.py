@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 
 from ..codegen.library.files import check_output
-from ..errors import CompileError, Origin
+from ..errors import CompileError, Origin, UsageError
 from ..places import absolute
 
 #: What the files are that arguments name, alone or in lists, some as NAME=FILE.
@@ -26,15 +26,15 @@ ACCOMPANYING = {"depfile": "rule", "trace": "trace", "html": "page"}
 
 
 def check_written(options: argparse.Namespace, *results: str) -> None:
-    """Raises CompileError where a file would be written over another; or nowhere, if it is beside the result,
-    or one of these results, which nothing else looks at before they are there."""
+    """Raises UsageError where a file would be written over another; CompileError where it would be nowhere, if
+    it is beside the result, or one of these results, which nothing else looks at before they are there."""
     read = ((path, what) for name, what in READ.items() for path in _paths(options, name))
     taken = {_place(file_of(path) or path): what for path, what in read}
     for name, what in (RESULTS | ACCOMPANYING).items():
         for path in _paths(options, name):
             other = taken.get(place := _place(path))
             if other is not None:
-                raise CompileError(f"the {what} would be written over the {other}", origin=Origin(path))
+                raise UsageError(f"the {what} would be written over the {other}", origin=Origin(path))
             taken[place] = what
     for name in (*ACCOMPANYING, *results):
         if getattr(options, name, None) is not None:

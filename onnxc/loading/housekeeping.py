@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from ..errors import LoadError
+from ..errors import CacheError
 from ..record import Record
 from .finding import contents
 
@@ -28,14 +28,14 @@ class Kept(Record):
 
 
 def size_of(text: str) -> int:
-    """Bytes as `500M` or `123` tells; LoadError for what is none."""
+    """Bytes as `500M` or `123` tells; CacheError for what is none."""
     digits, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in _UNITS else (text, "")
     try:
         found = int(float(digits) * (1 << _UNITS.get(unit, 0)))
         if found < 0:
             raise ValueError
     except (ValueError, OverflowError):
-        raise LoadError(f"'{text}' is no size: 500M and 20G are") from None
+        raise CacheError(f"'{text}' is no size: 500M and 20G are") from None
     return found
 
 

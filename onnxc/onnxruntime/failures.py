@@ -6,8 +6,6 @@ all its attributes, so that programs written for either catch what they mean."""
 from __future__ import annotations
 
 import os
-import sys
-import warnings
 from functools import cache
 from typing import Any
 
@@ -73,14 +71,6 @@ _CODES = {
 
 #: Statuses of a run (onnxc.h): what the inputs are at fault for, what a node met, what is not supported.
 _INPUTS, _NODES, _UNSUPPORTED = range(1, 9), (*range(9, 17), 22), 23
-
-
-def warn(sentence: str) -> None:
-    """Warns of what a program asked for, at the line where it did."""
-    level, frame, own = 2, sys._getframe(1), __package__.partition(".")[0]
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == own:
-        level, frame = level + 1, frame.f_back
-    warnings.warn(sentence, stacklevel=level)
 
 
 def made(kind: type[Exception], sentence: str) -> Exception:

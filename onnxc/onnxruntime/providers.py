@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..errors import warn
 from .environment import get_all_providers, get_available_providers
-from .failures import warn
 
 Providers = Sequence[str | tuple[str, dict[Any, Any]]] | None
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def library(source: Any, settings: SessionOptions | None, asked: Mapping[str, Any], progress: Any) -> Found:
     """The library to load for a path, bytes or ModelProto. asked: options of compilation, by name."""
     if unknown := asked.keys() - set(OF_SESSIONS):
-        from .failures import warn
+        from ..errors import warn
 
         warn(f"InferenceSession has no argument '{min(unknown)}', which changes nothing")
     options = Options.of({name: value for name, value in asked.items() if name not in unknown})

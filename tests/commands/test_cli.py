@@ -18,6 +18,7 @@ from support.small_models import parsed
 
 import onnxc.__main__
 import onnxc.demo
+from onnxc import cache as cache_folders
 from onnxc.commands import actions as commands
 from onnxc.commands import comparison, console
 from onnxc.commands.cli import main
@@ -223,7 +224,7 @@ def test_nothing_is_written_over_the_model_or_the_library(command, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     onnx.save(relu(), "a.onnx")
     status, _, errors = command("compile", "a.onnx", "-o", output, "--header", header)
-    assert (status, len(errors)) == (3, 1)
+    assert (status, len(errors)) == (2, 1)
     assert "would be written over" in errors[0]
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.onnx"]
     assert onnx.load("a.onnx") == relu()
@@ -239,7 +240,7 @@ def test_the_function_does_not_write_over_the_model_either(tmp_path):
 def test_nothing_is_written_over_external_data(command, tmp_path):
     path = external()(tmp_path)
     status, _, errors = command("compile", path, "-o", path.parent / "w.bin")
-    assert (status, len(errors)) == (3, 1)
+    assert (status, len(errors)) == (2, 1)
     assert "would be written over the external data" in errors[0]
     assert (path.parent / "w.bin").read_bytes() == bytes(8)
 
@@ -689,6 +690,24 @@ def test_wrong_usage_is_status_two(command, arguments):
     assert command(*arguments)[0] == 2
 
 
+def test_a_cache_that_cannot_be_had_is_the_environments_fault(command, monkeypatch):
+    monkeypatch.setenv("ONNXC_CACHE", "/dev/null/x")
+    status, _, (error,) = command("run", DIGITS)
+    assert status == 3 and "the cache folder /dev/null/x cannot be used" in error
+    monkeypatch.undo()
+    monkeypatch.setenv("ONNXC_CACHE_LIMIT", "-5")
+    status, _, (error,) = command("cache", "prune")
+    assert status == 3 and "'-5' is no size" in error
+
+
+def test_warnings_are_lines_as_errors_are(command, monkeypatch):
+    monkeypatch.setattr(cache_folders, "_fallback", None)
+    monkeypatch.delenv("ONNXC_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    status, _, (line,) = command("cache", "path")
+    assert status == 0 and line.startswith("onnxc: warning: there is no cache folder to be had (")
+
+
 def test_wrong_usage_comes_as_json_too(command):
     status, printed, told = command("compile", "--json")
     assert status == 2 and told[-1].startswith("onnxc compile: error: ")
@@ -807,7 +826,7 @@ def test_the_module_runs_as_a_program(tmp_path):
 @pytest.mark.parametrize("name", ["out.onnx", "out.lib", "out.DLL"])
 def test_a_name_of_another_kind_of_file_is_refused(command, tmp_path, name):
     status, _, errors = command("compile", DIGITS, "-o", tmp_path / name)
-    assert status == 3 and f"ends in {name[3:]}; a shared library is called OUT.so" in errors[0]
+    assert status == 2 and f"ends in {name[3:]}; a shared library is called OUT.so" in errors[0]
     assert not (tmp_path / name).exists()
 
 

@@ -53,7 +53,7 @@ def contents(folder):
 )
 def test_nothing_is_done_where_a_file_would_be_lost_or_have_no_place(folder, capsys, command, words):
     before = contents(folder)
-    assert main(command.split()) == 3
+    assert main(command.split()) == (2 if "written over" in words else 3)
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
     assert contents(folder) == before
@@ -62,7 +62,7 @@ def test_nothing_is_done_where_a_file_would_be_lost_or_have_no_place(folder, cap
 def test_a_rule_does_not_take_the_place_of_external_data(folder, capsys):
     path = external()(folder)
     data = path.parent / "w.bin"
-    assert main(["compile", str(path), "-o", "c.so", "--depfile", str(data)]) == 3
+    assert main(["compile", str(path), "-o", "c.so", "--depfile", str(data)]) == 2
     assert "the rule would be written over the external data" in capsys.readouterr().err
     assert data.read_bytes() == bytes(8)
     assert not (folder / "c.so").exists()
@@ -71,7 +71,7 @@ def test_a_rule_does_not_take_the_place_of_external_data(folder, capsys):
 def test_headers_of_an_archive_do_not_take_the_place_of_external_data(folder, capsys):
     path = external("c.h", prepare=lambda home: (home / "c.h").write_bytes(bytes(8)))(folder)
     path = path.rename(path.parent / "c.onnx")
-    assert main(["compile", "a.onnx", str(path), "-o", "b.a", "--header", str(path.parent)]) == 3
+    assert main(["compile", "a.onnx", str(path), "-o", "b.a", "--header", str(path.parent)]) == 2
     assert "c.h: the header would be written over the external data" in capsys.readouterr().err
     assert not (folder / "b.a").exists()
 
@@ -96,7 +96,7 @@ def test_make_reads_a_rule_with_any_name(folder, name):
 def test_a_rule_does_not_name_standard_input(folder, monkeypatch):
     with open("a.onnx", "rb") as model:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(model))
-        assert main("compile - -o a.so --depfile a.d --value x=[1,2]".split()) == 0
+        assert main(["compile", "-", "-o", "a.so", "--depfile", "a.d", "--value", "x=[1,2]"]) == 0
     assert (folder / "a.d").read_text() == "a.so: \n"
 
 
@@ -113,7 +113,7 @@ def test_files_of_values_are_in_the_rule_and_stay(folder, capsys):
     np.save("x.npy", np.ones(2, np.float32))
     before = contents(folder)
     asked = ["compile", "a.onnx", "-o", "a.so", "--value", "x=x.npy", "--depfile"]
-    assert main([*asked, "x.npy"]) == 3
+    assert main([*asked, "x.npy"]) == 2
     assert "x.npy: the rule would be written over the value" in capsys.readouterr().err
     assert contents(folder) == before
     assert main([*asked, "a.d"]) == 0
