@@ -139,7 +139,7 @@ def compile(
     import os
     from pathlib import Path
 
-    from .options import Options, checked
+    from .options import Options, checked, unmeasured
 
     output = checked("output", output, "header")
     if isinstance(model, (str, os.PathLike)):
@@ -149,7 +149,6 @@ def compile(
 
     workers.start(given["jobs"])  # first, so that LLVM is loaded beside the rest of the compiler
     from .driver import compile_model
-    from .errors import UsageError
 
     options = Options.of(given)
     how = {name: given[name] for name in ("jobs", "progress")}
@@ -160,8 +159,7 @@ def compile(
         chosen = choose_layers(model, options, error, measured or (), **how)
         options = options.with_(weights=chosen.narrowing)
     elif error is not None or measured:
-        missing = "weights" if weights is None else "weights_error"
-        raise UsageError("nothing is narrowed by what is measured", f"give {missing}, too")
+        raise unmeasured("weights" if weights is None else "weights_error")
     if seconds is not None:
         from .tuning import compile_tuned
 

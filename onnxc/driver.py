@@ -304,7 +304,9 @@ def compile_model(
     outputs = Outputs.of(Path(output), options)
     if isinstance(model, (str, os.PathLike)) and "\0" not in os.fspath(model):
         outputs.refuse_overwriting({os.fspath(model): "model"})
-    link.output_kind(outputs.library)  # refuses a name that says something else
+    kind = link.output_kind(outputs.library)  # refuses a name that says something else
+    if options.soname is not None and kind != "so":
+        raise UsageError("a soname is a shared library's", "call it OUT.so", origin=Origin(report.output))
     targets = find_targets(options.target)
     report.target = ",".join(chosen.name for chosen in targets)
     _require_known(options)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from .errors import CompileError, shorten
+from .errors import UsageError, shorten
 from .record import Record
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def plain(value: Any) -> object:
 def checked(name: str, given: Any, kind: str = "") -> Any:
     """What is given for an option, or for what else `onnxc.compile` takes, as the compiler takes it: integers
     of any kind are Python's. None is what nothing was said of. kind: the option that is like it, of what is
-    none. Raises CompileError for anything else."""
+    none. Raises UsageError for anything else."""
     what, taken = _TAKEN[kind or name]
     try:
         return None if given is None else taken(given)
@@ -114,12 +114,23 @@ def checked(name: str, given: Any, kind: str = "") -> Any:
         reason = "is too large"
     except ValueError as error:
         reason = str(error)
-    raise CompileError(f"{name}={shorten(repr(given), 200)} {reason}") from None
+    raise UsageError(f"{name}={shorten(repr(given), 200)} {reason}") from None
+
+
+def unmeasured(missing: str) -> UsageError:
+    """Of what is said of the measurement by which weights are narrowed, where there is none."""
+    return UsageError("nothing is narrowed by what is measured", f"give {missing}, too")
 
 
 def _natural(given: Any) -> int:
     if (number := int(index(given))) < 0:
         raise ValueError("is negative")
+    return number
+
+
+def _count(given: Any) -> int:
+    if (number := _natural(given)) >= 1 << 31:  # of which there are 32 bits in libraries
+        raise OverflowError
     return number
 
 
@@ -208,7 +219,7 @@ _TAKEN: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "dims": (_INTEGERS, lambda given: _table(given, lambda n: int(index(n)))),
     "shapes": (_INTEGERS, lambda given: _table(given, _shape)),
     "typical": (_INTEGERS, lambda given: _table(given, _natural)),
-    "threads": (_INTEGERS, _natural),
+    "threads": (_INTEGERS, _count),
     "jobs": (_INTEGERS, _positive),
     "states": ("table of names", lambda given: _table(given, _name)),
     "values": ("table of values by name", lambda given: _table(given, _anything)),

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from ..diagnostics import Diagnostic, ModelErrors
 from ..errors import CacheError, CompileError, OnnxcError, UsageError, one_line
-from ..options import LONG, OPTIMIZE, PRECISIONS
+from ..options import LONG, OPTIMIZE, PRECISIONS, plain
 from ..target import TARGETS, find_target, find_targets
 from ..version import __version__
 from . import console, streams
@@ -225,7 +225,10 @@ class _Table(argparse.Action):
         super().__init__(default={}, **settings)
 
     def __call__(self, parser: object, options: argparse.Namespace, pair: Any, *_: object) -> None:
-        setattr(options, self.dest, {**getattr(options, self.dest), pair[0]: pair[1]})
+        given: dict[str, object] = getattr(options, self.dest)
+        if plain(given.get(pair[0], pair[1])) != plain(pair[1]):
+            raise argparse.ArgumentError(self, f"'{pair[0]}' is given twice, each time something else")
+        setattr(options, self.dest, {**given, pair[0]: pair[1]})
 
 
 class _Values(_Table):
@@ -342,7 +345,6 @@ def _weights_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--weights-error",
         type=_tolerance,
-        default=0.05,
         metavar="R",
         help="what an output may lose by --weights, relative to its largest magnitude (0.05)",
     )

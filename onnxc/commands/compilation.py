@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, shorten
-from ..options import Options
+from ..options import Options, unmeasured
 from . import console
 from .ending import ending_clean
 from .written import check_written, file_of
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ..tuning import Finding, Tuning
 
+WEIGHTS_ERROR = 0.05  # what an output may lose by --weights unless told otherwise
 SURPRISES = 10  # of tuning that are printed; --json tells all
 
 
@@ -40,6 +41,8 @@ def _compile(options: argparse.Namespace) -> int:
 
     gc.freeze()
     gc.enable()
+    if options.weights is None and (options.weights_error is not None or options.calibration):
+        raise unmeasured("--weights")
     if options.others:
         return _compile_archive(options)
     beside = options.output.with_suffix(".h") if options.output.name else None  # none beside "" and "/"
@@ -55,7 +58,7 @@ def _compile(options: argparse.Namespace) -> int:
             narrowed = choose_layers(
                 options.model,
                 asked,
-                options.weights_error,
+                WEIGHTS_ERROR if options.weights_error is None else options.weights_error,
                 options.calibration,
                 jobs=options.jobs,
                 progress=progress,

@@ -26,8 +26,8 @@ ACCOMPANYING = {"depfile": "rule", "trace": "trace", "html": "page"}
 
 
 def check_written(options: argparse.Namespace, *results: str) -> None:
-    """Raises UsageError where a file would be written over another; CompileError where it would be nowhere, if
-    it is beside the result, or one of these results, which nothing else looks at before they are there."""
+    """Raises UsageError where a file would be written over another; CompileError where it would be nowhere,
+    if it is beside the result, or one of these results, which nothing else looks at before they are there."""
     read = ((path, what) for name, what in READ.items() for path in _paths(options, name))
     taken = {_place(file_of(path) or path): what for path, what in read}
     for name, what in (RESULTS | ACCOMPANYING).items():

@@ -331,7 +331,7 @@ def _names(ports: Sequence[Port]) -> str:
 
 def _asked(threads: Any, weights: Any, target: Any) -> tuple[Any, Any, Any]:
     """What a library is to be opened with, as it is taken; LoadError where that cannot be."""
-    if weights is target is None and (threads is None or (type(threads) is int and threads >= 0)):
+    if weights is target is None and (threads is None or (type(threads) is int and 0 <= threads < 1 << 31)):
         return threads, None, None
     from ..errors import CompileError
     from ..options import checked

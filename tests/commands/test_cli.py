@@ -684,10 +684,19 @@ def test_bench_needs_the_model_for_its_rivals(command, library):
         ["verify", DIGITS, "--rtol", "nan"],
         ["verify", DIGITS, "--atol", "-1"],
         ["compile", DIGITS, "-o", "a.so", "--weights", "int8", "--weights-error", "nan"],
+        ["compile", DIGITS, "-o", "a.so", "--weights-error", "3"],
+        ["compile", DIGITS, "-o", "a.so", "--calibration", "image=none.npy"],
+        ["compile", DIGITS, "-o", "a.o", "--soname", "a.so.1"],
+        ["compile", DIGITS, "-o", "a.so", "--threads", str(1 << 31)],
+        ["compile", DIGITS, "-o", "a.so", "--dim", "batch=4", "--dim", "batch=5"],
     ],
 )
 def test_wrong_usage_is_status_two(command, arguments):
     assert command(*arguments)[0] == 2
+
+
+def test_what_is_said_twice_alike_is_taken(command):
+    assert command("check", DIGITS, "--dim", "batch=4", "--dim", "batch=4")[0] == 0
 
 
 def test_a_cache_that_cannot_be_had_is_the_environments_fault(command, monkeypatch):
