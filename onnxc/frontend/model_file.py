@@ -41,6 +41,7 @@ MAGIC = [
     (b"version https://git-lfs", "a Git LFS pointer, not the model; fetch it with git lfs pull", 0),
     (b"ONNXCWTS", "the weights of a compiled library, not an ONNX model", 0),
     (b"\x7fELF", "a compiled library or program (ELF), not an ONNX model", 0),
+    (b"!<arch>\n", "an archive for static linking, not an ONNX model", 0),
     (b"MZ", "a Windows program or library, not an ONNX model", 0),
     (b"PK\x03\x04", "a zip archive, not an ONNX model", 0),
     (b"\x1f\x8b", "a gzip archive, not an ONNX model", 0),

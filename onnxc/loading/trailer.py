@@ -57,6 +57,12 @@ def check_trailer(file: int, path: str | os.PathLike[str]) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise LoadError("is not a regular file", origin=origin)
     length = status.st_size
+    if _is_unlinked(os.pread(file, 18, 0)):
+        reason, remedy = (
+            "is an object or archive for static linking",
+            "compile the model to OUT.so to load it",
+        )
+        raise LoadError(reason, remedy, origin=origin)
     foreign = LoadError("is not a library compiled by onnxc, or it is truncated", origin=origin)
     if length < LAYOUT.size:
         raise foreign
@@ -70,6 +76,11 @@ def check_trailer(file: int, path: str | os.PathLike[str]) -> None:
         raise LoadError(f"is damaged: it has {length} bytes and should have {expected}", origin=origin)
     if _digest(file, trailer[:-DIGEST_BYTES], body, (offset, size)) != digest:
         raise LoadError("is damaged: its contents do not match their hash", origin=origin)
+
+
+def _is_unlinked(head: bytes) -> bool:
+    """Whether a file that begins so is an archive, or an ELF file that is not linked yet (ET_REL)."""
+    return head.startswith(b"!<arch>\n") or (head.startswith(b"\x7fELF") and head[16:] in (b"\1\0", b"\0\1"))
 
 
 def check_interface(table: Table, path: str | os.PathLike[str]) -> None:

@@ -194,6 +194,10 @@ public:
         made.clear();
         return made;
     }
+    template <class T, std::size_t N>
+    static Value into(T (&array)[N]) {
+        return into(Span<T>(array));
+    }
     template <class C>
     static Value into(C &container) {
         return into(Span<std::remove_pointer_t<decltype(container.data())>>(container));
@@ -318,6 +322,9 @@ public:
             outputs[k].value_ = results_[k];
         }
     }
+    void run(std::initializer_list<Input> inputs, Span<Value> outputs, Status &status) noexcept {
+        run(Span<const Input>(inputs.begin(), inputs.size()), outputs, status);
+    }
     /* Bytes of arena and scratch that a run on inputs of these shapes takes. */
     std::size_t workspace_bytes(Span<const Input> inputs, Status &status) noexcept {
         std::size_t bytes = 0;
@@ -348,6 +355,9 @@ public:
         Status status;
         run(inputs, outputs, status);
         detail::check(status);
+    }
+    void run(std::initializer_list<Input> inputs, Span<Value> outputs) {
+        run(Span<const Input>(inputs.begin(), inputs.size()), outputs);
     }
     std::size_t workspace_bytes(Span<const Input> inputs) {
         Status status;

@@ -100,6 +100,12 @@ def test_bytes_added_to_a_library_are_noticed(affine_path, tmp_path):
     refused(longer, "damaged", f"{len(whole) + 5000} bytes")
 
 
+@pytest.mark.parametrize("content", [b"!<arch>\n", b"\x7fELF\2\1\1" + bytes(9) + b"\1\0" + bytes(200)])
+def test_an_object_or_archive_is_told_as_such(content, tmp_path):
+    (tmp_path / "model.o").write_bytes(content)
+    refused(tmp_path / "model.o", "is an object or archive for static linking; compile the model to OUT.so")
+
+
 @pytest.mark.parametrize("content", [b"", b"text\n", b"\x7fELF", bytes(5000), trailer.MAGIC * 20])
 def test_files_of_other_kinds_are_refused(tmp_path, content):
     path = tmp_path / "other.so"

@@ -84,6 +84,13 @@ void elements() {
         CHECK(status.code() == (n == 0 ? ONNXC_OK : ONNXC_BUFFER_TOO_SMALL));
     }
     std::puts(status.message().c_str());
+
+    float array[4];
+    outputs[0] = onnxc::Value::into(array);
+    context.run({onnxc::tensor(four, {4}), onnxc::tensor(four, {4}), onnxc::scalar(nowhere)}, outputs);
+    CHECK(outputs[0].elements<float>().data() == array && array[3] == 16);
+    context.run({onnxc::tensor(four, {4}), onnxc::tensor(four, {4}), onnxc::scalar(nowhere)}, outputs, status);
+    CHECK(status && outputs[0].elements<float>().data() == array);
 }
 
 void memory() {

@@ -239,6 +239,7 @@ FILES = [
     Case("HTML", b"<!DOCTYPE html>\n<html><body>Not found</body></html>", ("HTML",)),
     Case("Git LFS pointer", LFS, ("LFS",)),
     Case("zip", b"PK\x03\x04" + bytes(60), ("zip",)),
+    Case("archive", b"!<arch>\n" + bytes(60), ("an archive for static linking",)),
     Case("ELF", b"\x7fELF\x02\x01\x01" + bytes(60), ("ELF",)),
     Case("gzip", b"\x1f\x8b\x08" + bytes(60), ("gzip",)),
 ]
