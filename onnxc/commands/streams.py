@@ -61,7 +61,7 @@ def named_output() -> Iterator[None]:
 def plain_warnings() -> Iterator[None]:
     """Has warnings printed as errors are, without a line of source."""
 
-    def show(message: Warning | str, *_: object) -> None:
+    def show(message: Warning | str, *_: object, **others: object) -> None:
         print(f"onnxc: warning: {one_line(str(message))}", file=sys.stderr)
 
     with warnings.catch_warnings():

@@ -289,7 +289,8 @@ class Model:
                     with contextlib.suppress(IndexError):
                         free.append(self._free.pop())
                 if not self._closed and len(free) < len(self._library.owners()):
-                    raise RunError("the model is running and cannot be closed", status=BUSY)
+                    reason = "the model is running, or a Bound or Stateful of it is open: it cannot be closed"
+                    raise RunError(reason, status=BUSY)
                 self._closed = True
             finally:
                 if not self._closed:

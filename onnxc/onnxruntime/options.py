@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+KEY_BYTES = 1024  # of a configuration entry's name, at most
+
 #: Held while runs are told to end, and by each when it has ended: its context may then be another's. What
 #: handles a signal may come in between.
 _ENDING = ProcessLock()
@@ -48,11 +50,20 @@ class _Setting(Generic[T]):
         return self if instance is None else getattr(instance, self.name, self.default)
 
     def __set__(self, instance: object, value: T) -> None:
-        if self.kind in (int, bool) and not isinstance(value, str) and hasattr(value, "__index__"):
-            value = self.kind(value)  # type: ignore[call-arg]
-        if not isinstance(value, self.kind):
-            raise TypeError(f"{self.name[1:]} is of type {self.kind.__name__}, not {type(value).__name__}")
-        object.__setattr__(instance, self.name, value)
+        object.__setattr__(instance, self.name, _taken(self.name[1:], self.kind, value))
+
+
+def _taken(name: str, kind: type, value: Any) -> Any:
+    """A value as ONNX Runtime takes it: of a bool whatever tells whether it is true, of an int 32 bits."""
+    if kind is bool and (value is None or hasattr(value, "__bool__")):
+        value = bool(value)
+    elif kind is int and hasattr(value, "__index__"):
+        value = int(value)
+        if not -(1 << 31) <= value < 1 << 31:
+            raise TypeError(f"{name}={value} has more than 32 bits")
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is of type {kind.__name__}, not {type(value).__name__}")
+    return value
 
 
 class _Options:
@@ -69,6 +80,13 @@ class _Options:
         if not name.startswith("_") and not hasattr(type(self), name):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         object.__setattr__(self, name, value)
+
+    def _keep(self, key: str, value: str) -> None:
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise TypeError("a configuration entry is a pair of texts")
+        if not 0 < len(key.encode()) <= KEY_BYTES:
+            raise RuntimeError(f"Config key is empty or longer than maximum length {KEY_BYTES}")
+        self._entries[key] = value
 
     def _entry(self, key: str) -> str:
         try:
@@ -126,9 +144,7 @@ class SessionOptions(_Options):
     def add_session_config_entry(self, key: str, value: str, /) -> None:
         """Keeps a pair of texts. Those that name the folder of external data, and ask for the assignment of
         nodes to providers, have their effect."""
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise TypeError("a configuration entry is a pair of texts")
-        self._entries[key] = value
+        self._keep(key, value)
 
     def get_session_config_entry(self, key: str, /) -> str:
         """What was kept; RuntimeError without an entry."""
@@ -255,11 +271,9 @@ class RunOptions(_Options):
 
     @terminate.setter
     def terminate(self, value: bool) -> None:
-        if not isinstance(value, bool):
-            raise TypeError(f"terminate is of type bool, not {type(value).__name__}")
-        self._terminate = value
+        self._terminate = _taken("terminate", bool, value)
         with _ENDING:
-            for running in self._running if value else ():
+            for running in self._running if self._terminate else ():
                 if (context := running()) is not None:
                     context.cancel()
 
@@ -279,9 +293,7 @@ class RunOptions(_Options):
     def add_run_config_entry(self, key: str, value: str, /) -> None:
         """Keeps a pair of texts. `onnxc.optimize` is `full` or `fast`, as for `onnxc.compile`; others have no
         effect."""
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise TypeError("a configuration entry is a pair of texts")
-        self._entries[key] = value
+        self._keep(key, value)
 
     def get_run_config_entry(self, key: str, /) -> str:
         """What was kept; RuntimeError without an entry."""

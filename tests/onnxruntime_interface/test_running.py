@@ -279,6 +279,25 @@ def test_a_profile_is_a_list_of_events(ort, path, tmp_path):
     assert events and all({"name", "ph", "ts", "dur", "args"} <= event.keys() for event in events)
 
 
+@pytest.mark.parametrize("value", [1, 0, None, 0.5])
+def test_what_tells_whether_it_is_true_ends_runs_or_not(ort, value):
+    options = ort.RunOptions()
+    options.terminate = value
+    assert options.terminate is bool(value)
+    with pytest.raises(TypeError):
+        options.terminate = "yes"
+
+
+def test_settings_have_the_limits_of_onnx_runtime(ort):
+    for options in (ort.SessionOptions().add_session_config_entry, ort.RunOptions().add_run_config_entry):
+        options("k" * 1024, "v")
+        for key in ("", "k" * 1025):
+            with pytest.raises(RuntimeError, match="Config key is empty or longer than maximum length 1024"):
+                options(key, "v")
+    with pytest.raises(TypeError):
+        ort.SessionOptions().intra_op_num_threads = 10**12
+
+
 def test_a_run_that_is_terminated_fails(ort, session):
     options = ort.RunOptions()
     options.terminate = True

@@ -206,7 +206,7 @@ def test_a_bound_model_reads_and_overwrites_its_arrays(divide):
     bound.inputs["d"][0, 0] = 0
     with pytest.raises(RunError, match="division by zero"):
         bound()
-    with pytest.raises(RunError, match="running"):
+    with pytest.raises(RunError, match="running, or a Bound or Stateful of it is open"):
         divide.close()
     bound.close()
 
