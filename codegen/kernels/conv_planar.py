@@ -253,7 +253,8 @@ def _partition(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Line
 
 
 def _copy(f: KernelFunction, plan: PlanarPlan, image: str, lines: tuple[str, str]) -> None:
-    place, width = partial(plan.x.address, f, "%scratch", 0), f.size(plan.x.width)
+    place, phase = partial(plan.x.address, f, "%scratch", 0), _columns(f, plan, lines)
+    width = f.mul(phase, plan.phases)
     if plan.phases == 1:
         plan.rows.copy(f, image, lines, width, place)
         return
@@ -263,14 +264,24 @@ def _copy(f: KernelFunction, plan: PlanarPlan, image: str, lines: tuple[str, str
 
     def split(channel: str, row: str) -> None:
         to = place(channel, row)
-        with f.loop(0, f.size(plan.phase), lanes) as column:
+        with f.loop(0, phase, lanes) as column:
             values = f.load(wide, f.element(staged, column.index, count * size), size)
-            for phase in range(count):
-                picked = f.shuffle(values, "poison", range(phase, count * lanes, count), wide)
-                start = f.add(f.mul(f.size(plan.phase), phase), column.index)
+            for k in range(count):
+                picked = f.shuffle(values, "poison", range(k, count * lanes, count), wide)
+                start = f.add(f.mul(f.size(plan.phase), k), column.index)
                 f.store(vector_type(f"i{8 * size}", lanes), picked, f.element(to, start, size), size)
 
     plan.rows.copy(f, image, lines, width, lambda channel, row: staged, split)
+
+
+def _columns(f: KernelFunction, plan: PlanarPlan, lines: tuple[str, str]) -> str:
+    """How many columns of a phase tiles read, of whole vectors: of a single row as few as these lines have,
+    for one of open length may be much shorter than there is room for."""
+    if not plan.rows.single_row:
+        return f.size(plan.phase)
+    read = f.add(plan.rows.columns(f, lines), plan.phases - 1)
+    columns = f.divide(read, plan.phases)[0]
+    return f.add(f.round_down(f.add(columns, plan.lanes - 1), plan.lanes), plan.lanes)
 
 
 def _emit_row(

@@ -33,6 +33,13 @@ class CopiedRows:
             return replace(self.dense, height=height, width=(lines - 1) * sx + width)
         return replace(self.dense, height=(lines - 1) * sy + height, width=(self.out.width - 1) * sx + width)
 
+    def columns(self, f: KernelFunction, lines: tuple[str, str]) -> str:
+        """How many pixels of a row the lines from one to before another read."""
+        if not self.single_row:
+            return f.size(self.image(1).width)
+        count = f.sub(lines[1], lines[0])
+        return f.add(f.mul(f.sub(count, 1), self.window.strides[1]), self.window.extent[1])
+
     def copy(
         self,
         f: KernelFunction,
@@ -44,18 +51,17 @@ class CopiedRows:
         channels: str | None = None,
     ) -> None:
         """Copies what the lines from one to before another read of the image at `image`: each row of each
-        channel to place(channel, row), so many columns of it (None: those that are read of a single row),
-        after which done(channel, row). channels: how many of the image's, None: all."""
+        channel to place(channel, row), so many columns of it (None: those that are read), after which
+        done(channel, row). channels: how many of the image's, None: all."""
         dense, win, (first, last) = self.dense, self.window, lines
-        count = f.sub(last, first)
         top, left = (f.size(-b) for b in win.before)  # the image's row and column at the copy's origin
         if self.single_row:
             left = f.add(left, f.mul(first, win.strides[1]))
             height = str(win.extent[0])
         else:
             top = f.add(top, f.mul(first, win.strides[0]))
-            height = f.add(f.mul(f.sub(count, 1), win.strides[0]), win.extent[0])
-        width = width or f.add(f.mul(f.sub(count, 1), win.strides[1]), win.extent[1])
+            height = f.add(f.mul(f.sub(f.sub(last, first), 1), win.strides[0]), win.extent[0])
+        width = width or self.columns(f, lines)
         start = f.minimum(f.maximum(f.sub("0", left), 0), width)  # the first column that the image has
         stop = f.minimum(f.maximum(f.sub(f.size(dense.width), left), start), width)
         with f.loop(0, channels or dense.channels) as channel, f.loop(0, height) as row:

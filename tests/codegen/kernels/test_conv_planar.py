@@ -6,7 +6,7 @@ from support.blocked_cases import bias, check, choices, convolution, random, rel
 from support.harness import TARGETS
 
 from onnxc.codegen.kernels import conv_planar
-from onnxc.ir import expr
+from onnxc.ir import dims, expr
 
 
 @TARGETS
@@ -148,3 +148,17 @@ def test_windows_of_many_rows_and_long_ones(target):
     check(convolution((1, 3, 80, 33), (6, 1, 70, 1), 1, (4, 0, 4, 0), groups=3), conv_planar, target)
     check(convolution((1, 2, 1500), (2, 1, 1200), 1, 600, groups=2), conv_planar, target)
     check(convolution((1, 1, 60), (1, 1, 4001), 1, 2000), conv_planar, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("stride", [1, 2, 5])
+@pytest.mark.parametrize("length", [7, 64, 1500])
+def test_a_row_shorter_than_there_is_room_for_has_its_own_columns_copied(target, stride, length):
+    shape = dims.symbol("n", 1), 3, dims.symbol("w", 1, typical=200_000)
+    case = convolution((2, 3, length), (3, 1, 5), stride, 2, groups=3, symbolic=shape)
+    node, (choice,) = choices(case, conv_planar, target)
+    check(case, conv_planar, target)
+    prepared = harness.Prepared(node, choice, case.arrays, target)
+    assert prepared.run() is None
+    written = np.count_nonzero(prepared.calls[0].scratch != 0xFF)
+    assert written <= 8 * (length + 4 + 2 * stride * target.lanes("float32")) < prepared.calls[0].scratch.size
