@@ -52,6 +52,7 @@ DOUBLED = 16  # places from which on the greatest of them is found in pairs
 LONGEST_LINE = 4096  # elements of a line, about
 WINDOWS = 4  # that a line of pieces of pixels has room for, at least
 LONGEST_PIXEL = 1024  # elements of a pixel that are pooled at once
+TOGETHER = 512  # elements of lines that are made before the first is read: what was written must arrive
 PICKED = 8  # strides up to which results are picked from vectors
 
 
@@ -143,8 +144,9 @@ class RowPooling(Piece):
 
     @property
     def line_elements(self) -> int:
+        """Room for the longest line, or several that are short."""
         count, pixel = self.part
-        return ((count - 1) * self.stride + self.extent) * pixel
+        return max(TOGETHER, ((count - 1) * self.stride + self.extent) * pixel)
 
     @property
     def line_bytes(self) -> int:
@@ -197,36 +199,49 @@ class RowPooling(Piece):
     # Code ------------------------------------------------------------------------------------------
 
     def emit(self, f: KernelFunction, block: Block) -> None:
-        """What lies outside of the image is the same for all rows of a block."""
+        """What lies outside of the image is the same for all rows of a block. Short lines are made
+        several at a time: read right after it was written, each would wait for that."""
         *outer, first, element = block.starts
         *extents, count, pixel = block.extents
         start = f.sub(f.mul(first, self.stride), f.size(self.before))
         stop = f.add(start, f.add(f.mul(f.sub(count, 1), self.stride), self.extent))
         low = f.minimum(f.maximum(start, 0), stop)
         high = f.maximum(f.minimum(stop, f.size(self.width)), low)
-        line = f.offset("%scratch", ERROR_BYTES)
-        outside = f.offset(line, self.line_bytes)
+        lines = f.offset("%scratch", ERROR_BYTES)
+        outside = f.offset(lines, self.line_bytes)
         pairs = f.offset(outside, self.line_bytes)
         counts = f.offset(pairs, self.line_bytes)
-        self._clear(f, line, f.mul(f.sub(low, start), pixel))
-        end = f.mul(f.sub(high, start), pixel)
+        length = f.mul(f.sub(stop, start), pixel)
+        together = f.minimum(f.maximum(f.divide(TOGETHER, length)[0], 1), extents[-1])
+        head, end = (f.mul(f.sub(place, start), pixel) for place in (low, high))
         # With what the last vectors read of no window: subnormal numbers there would be slow to divide.
         behind = f.add(f.mul(f.sub(stop, high), pixel), self.lanes * self.stride)
-        self._clear(f, self._at(f, line, end), behind)
+        with f.loop(0, together) as row:
+            line = self._at(f, lines, f.mul(row.index, length))
+            self._clear(f, line, head)
+            self._clear(f, self._at(f, line, end), behind)
         if self.rows > 1 or self.leaves:
             beyond = f.mul(f.sub(high, low), pixel) if self.whole_pixels else pixel
             self._clear(f, outside, beyond, self.stored, self.outside)
         if self.op.kind == "mean":
             self._count(f, counts, start, count)
         columns = low, f.sub(high, low)
-        inside = self._at(f, line, f.mul(f.sub(low, start), pixel))
-        with loops(f, extents) as steps:
-            at = [f.add(s, i) for s, i in zip(outer, steps)]
-            self._down(f, at, columns, element, pixel, inside, outside)
-            views = output_view(self.node), *(input_view(self.node, k) for k in self.besides)
-            images = [address(f, view, self._place(f, at, first, element)) for view in views]
-            whole = self._doubled(f, line, pairs, f.sub(stop, start), pixel)
-            self._across(f, images, count, pixel, whole, counts, self._rows_inside(f, at[1:]))
+        views = output_view(self.node), *(input_view(self.node, k) for k in self.besides)
+        with loops(f, extents[:-1]) as steps, f.loop(0, extents[-1], together) as some:
+            here = f.minimum(together, f.sub(extents[-1], some.index))
+
+            def at(row: str) -> list[str]:
+                return [f.add(s, i) for s, i in zip(outer, (*steps, f.add(some.index, row)))]
+
+            with f.loop(0, here) as row:
+                line = self._at(f, lines, f.add(f.mul(row.index, length), head))
+                self._down(f, at(row.index), columns, element, pixel, line, outside)
+            whole = self._doubled(f, lines, pairs, f.mul(here, length), pixel)
+            with f.loop(0, here) as row:
+                place = at(row.index)
+                images = [address(f, view, self._place(f, place, first, element)) for view in views]
+                line = self._at(f, whole, f.mul(row.index, length))
+                self._across(f, images, count, pixel, line, counts, self._rows_inside(f, place[1:]))
 
     def _place(self, f: KernelFunction, at: Sequence[str], column: str, element: str) -> list[str]:
         """Indices in an image's view; the last is that of the last axis of all."""
@@ -361,12 +376,12 @@ class RowPooling(Piece):
 
     # Places of a row
 
-    def _doubled(self, f: KernelFunction, line: str, pairs: str, width: str, pixel: str) -> str:
-        """A line whose every place stands for the `span` from it on."""
+    def _doubled(self, f: KernelFunction, line: str, pairs: str, length: str, pixel: str) -> str:
+        """Lines, of `length` elements in all, whose every place stands for the `span` from it on."""
         done = 1
         while done < self.span:
             ahead = f.mul(f.mul(pixel, self.dilation), done)
-            count = f.sub(f.mul(width, pixel), f.mul(f.mul(pixel, self.dilation), 2 * done - 1))
+            count = f.sub(length, f.mul(f.mul(pixel, self.dilation), 2 * done - 1))
 
             def vectors(
                 indices: Sequence[str],

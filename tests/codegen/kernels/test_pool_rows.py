@@ -13,6 +13,7 @@ from support.pool_cases import codes, group, halves
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import loop_nest, pool_rows
 from onnxc.codegen.kernels.pool_rows import RowPooling
+from onnxc.codegen.nests.nest import ERROR_BYTES
 from onnxc.ir import expr
 from onnxc.ir.graph import TensorType, Value, make_node
 from onnxc.ir.ops import Pool
@@ -138,6 +139,19 @@ def test_of_long_pixels_most_places_that_are_read_serve_a_window_of_results():
         results, elements = rows.part
         assert results >= 3 * 5
         assert (results + 4) * elements <= 4096
+
+
+@TARGETS
+def test_the_lines_of_several_rows_are_made_before_the_first_is_read(target):
+    x = numbers((1, 1, 8, 10))
+    op = Pool("max", (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), (8, 10))
+    node = make_node(op, [Value(TensorType("float32", x.shape))])
+    prepared = harness.Prepared(node, choices_of(pool_rows, node, target)[0], [x], target)
+    assert prepared.calls[0].parts == 1 and prepared.run() is None
+    padded = np.pad(x[0, 0], 1, constant_values=-np.inf)
+    lines = np.maximum(np.maximum(padded[:-2], padded[1:-1]), padded[2:])
+    scratch = prepared.calls[0].scratch[ERROR_BYTES:].view(np.float32)
+    np.testing.assert_array_equal(scratch[: lines.size].reshape(lines.shape), lines)
 
 
 def test_maxima_in_place_store_whole_vectors():
