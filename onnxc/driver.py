@@ -46,6 +46,7 @@ from .passes.attend_stored import attend_stored
 from .passes.convolve_rows import convolve_rows
 from .passes.eliminate_common import eliminate_common
 from .passes.eliminate_dead import eliminate_dead
+from .passes.flatten_volumes import flatten_volumes
 from .passes.flatten_windows import flatten_windows
 from .passes.flush_subnormals import flush_subnormals
 from .passes.fold_affine import fold_affine
@@ -126,6 +127,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         multiply_pixels,
         unfold_transposed,
         multiply_taps,
+        told(flatten_volumes),
         told(separate_volumes),
         told(flatten_windows),
         repeat_late,

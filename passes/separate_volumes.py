@@ -47,23 +47,39 @@ VOLUME = 5  # axes of volumes: products over fewer are better done of all togeth
 
 
 def separate_volumes(graph: Graph, target: Target) -> Graph:
-    """graph with a loop over volumes, where that spares more than it costs."""
+    """graph with loops over volumes, where that spares more than it costs."""
     return everywhere(lambda inner: _separated(inner, target))(graph)
 
 
 def _separated(graph: Graph, target: Target) -> Graph:
+    while (found := _with_a_loop(graph, target)) is not None:
+        graph = found
+    return graph
+
+
+def _with_a_loop(graph: Graph, target: Target) -> Graph | None:
+    """graph with the first loop that pays; None where none does."""
     windows = [n for n in graph.nodes if overlap_alone(n, target) and not is_pointwise(n)]
-    counts = [count for count in (n.inputs[0].shape[0] for n in windows) if count != 1]
-    if not counts:
-        return graph
-    members, behind = _members(graph, counts[0])
-    if _copied([n for n in windows if n in members]) <= _lost(list(members), counts[0]):
-        return graph
+    tried: set[Node] = set()
+    for window in windows:
+        count = window.inputs[0].shape[0]
+        if count == 1 or window in tried:
+            continue
+        members, behind = _members(graph, count, _before(graph, window))
+        taken = [n for n in windows if n in members]
+        if _copied(taken) > _lost(list(members), count):
+            return _between(graph, members, behind, count)
+        tried.update(taken)
+    return None
+
+
+def _between(graph: Graph, members: dict[Node, Single], behind: set[Node], count: Dimension) -> Graph:
+    """graph with its members as a loop, before what is behind it and after all others."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         if node not in members and node not in behind:
             rewriter.copy(node)
-    _write_loop(rewriter, members, counts[0])
+    _write_loop(rewriter, members, count)
     for node in graph.nodes:
         if node in behind:
             rewriter.copy(node)
@@ -78,15 +94,34 @@ class Single:
     along: tuple[bool, ...]
 
 
-def _members(graph: Graph, count: Dimension) -> tuple[dict[Node, Single], set[Node]]:
-    """The nodes of the loop, and those that need a result of it. Of those behind a node that tells sizes none
-    is taken: it could be of such a size."""
+def _before(graph: Graph, window: Node) -> set[Node]:
+    """The nodes that come before the loop since a window needs them for all volumes: they make its weights,
+    or lead to it by way of a node that does not treat volumes apart."""
+    count = window.inputs[0].shape[0]
+    apart, joint = {window.inputs[0]}, set(window.inputs[1:])
+    found: set[Node] = set()
+    for node in reversed(graph.nodes[: graph.nodes.index(window)]):
+        single = None if joint.intersection(node.outputs) else _single(node, count)
+        if single is not None and apart.intersection(node.outputs):
+            for along, value in zip(single.along, node.inputs):
+                (apart if along else joint).add(value)
+        elif not (apart | joint).isdisjoint(node.outputs):
+            found.add(node)
+            joint.update(node.inputs)
+    return found
+
+
+def _members(graph: Graph, count: Dimension, before: set[Node]) -> tuple[dict[Node, Single], set[Node]]:
+    """The nodes of the loop, which begins after those `before`, and those that need a result of it. Of those
+    behind a node that tells sizes none is taken: it could be of such a size."""
     members: dict[Node, Single] = {}
     made: set[Value] = set()
     behind: set[Node] = set()
     late: set[Value] = set()
     sized = False
     for node in graph.nodes:
+        if node in before and not sized:
+            continue
         needs = [v in made or v in late for v in node.inputs]
         single = None if sized or not late.isdisjoint(node.inputs) else _single(node, count)
         if single is not None and all(along for along, v in zip(single.along, node.inputs) if v in made):

@@ -188,6 +188,21 @@ def test_groups_of_one_channel_stay_where_their_results_fill_blocks(made, stays_
     assert any(isinstance(n.op, Conv) and len(n.op.strides) == 3 for n in found.nodes) == stays_so
 
 
+@pytest.mark.parametrize(
+    "image, weights, attributes",
+    [
+        ("2, 4, 1, h, 4", "6, 4, 1, 3, 3", "strides=(2, 1, 2) pads=(0, 1, 1, 0, 1, 1)"),
+        ("1, 4, 5, 1, 4", "4, 1, 3, 1, 3", "groups=4"),
+        ("1, 3, 5, 6, 1", "16, 3, 3, 3, 1", "pads=(1, 1, 0, 1, 1, 0)"),
+    ],
+    ids=["batches", "groups of one channel", "few channels"],
+)
+def test_axes_of_a_single_place_vanish(image, weights, attributes):
+    attributes = attributes if "pads" in attributes else f"{attributes} pads=(0, 0, 0, 0, 0, 0)"
+    found = agrees(clean(flatten_windows), convolution((image, weights), attributes), tolerance=1e-5, h=5)
+    assert ops(found) == ["Reshape", "Reshape", "Conv", "Reshape"]
+
+
 def test_places_between_results_are_left_out_before():
     shapes = "2, 4, 5, h, 4", "6, 4, 1, 1, 1"
     found = agrees(clean(flatten_windows), convolution(shapes, CONVOLUTIONS[shapes]), tolerance=1e-5, h=5)

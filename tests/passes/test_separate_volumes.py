@@ -108,6 +108,27 @@ def test_what_follows_such_a_node_is_done_of_all_too():
     assert ops(found)[3:] == ["Reduce", "Map", "Conv"]
 
 
+def test_what_meets_other_volumes_before_is_done_of_all_before():
+    text = f"""graph g(%x: float32[6, 16, 6, 8, 8]) {{
+        %v = constant float32[16, 16, 3, 3, 3] splat 0.25
+        %b = map(%x) {{ neg($0) }}
+        %c = transpose(%b) perm=(2, 1, 0, 3, 4)
+        %a = conv(%c, %v) {WINDOW}
+        return %a
+    }}"""
+    found = agrees(separate_volumes, text, tolerance=1e-4)
+    assert ops(found) == ["Map", "Transpose", "Elements", "Elements", "Loop"]
+    assert members(found) == ["Conv", "Reshape"]
+
+
+def test_what_is_behind_such_a_node_has_a_loop_of_its_own():
+    rest = f"""%b = transpose(%a) perm=(2, 1, 0, 3, 4)
+        %c = conv(%b, %v) {WINDOW}
+        return %c"""
+    found = agrees(separate_volumes, network(rest, volumes=5, size="6, 8, 8"), tolerance=1e-2)
+    assert [name for name in ops(found) if name != "Elements"] == ["Loop", "Transpose", "Loop"]
+
+
 def test_products_of_rows_are_done_of_all():
     rest = """%b = reduce(%a) kind=max axes=(2, 3, 4) keepdims=false
         %c = contract(%b, %f) lhs="nk" rhs="km" out="nm" accumulate=float32
