@@ -128,6 +128,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         unfold_transposed,
         multiply_taps,
         told(flatten_volumes),
+        fold_constants,  # weights of a loop are constant in it
         told(separate_volumes),
         told(flatten_windows),
         repeat_late,

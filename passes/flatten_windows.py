@@ -9,8 +9,8 @@ Two axes along which nothing is combined become one, and nothing moves, or of wh
 the rest; an axis of a single place vanishes. Else the axis with the shortest kernel becomes images and
 channels, but where groups are so small that they share blocks of channels. Of a single volume whose planes
 are whole blocks of channels no slices are copied: an Unfold of the images, with those that pad them joined
-on, is parts of memory that overlap. Where a convolution is transposed results between two steps of that axis are
-channels, which move to it. What Pool combines over three axes, it combines along two, and then along the
+on, is parts of memory that overlap. Where a convolution is transposed results between two steps of that axis
+are channels, which move to it. What Pool combines over three axes, it combines along two, and then along the
 first, or along this before.
 """
 

@@ -3,7 +3,9 @@
 import pytest
 from support.pass_text import agrees, clean, ops, stays
 
-from onnxc.ir.ops import Conv, Pool
+from onnxc.driver import optimise
+from onnxc.ir.graph import walk
+from onnxc.ir.ops import Conv, Loop, Pool
 from onnxc.ir.text_parser import parse
 from onnxc.passes import flatten_volumes as flattening
 from onnxc.passes.flatten_windows import flattened
@@ -119,3 +121,15 @@ def test_the_convolution_that_one_becomes_is_told_before(axes):
     text = convolution("2, 4" + ", 5" * axes, "6, 4" + ", 2" * axes)
     (node,) = parse(text).nodes
     assert len(flattened(node.op, *node.inputs, TARGET).strides) == 2
+
+
+def test_constant_weights_are_constant_in_the_loop_over_volumes():
+    text = f"""graph g(%x: uint8[1, 16, 8, 8, 8, 8]) {{
+        %w = constant int8[16, 16, 3, 3, 3, 3] splat 3
+        %y = conv(%x, %w) strides=(1, 1, 1, 1) pads={(1,) * 8} dilations=(1, 1, 1, 1) accumulate=int32
+        return %y
+    }}"""
+    nodes = list(walk(optimise(parse(text), TARGET)))
+    assert any(isinstance(n.op, Loop) for n in nodes)
+    (window,) = (n for n in nodes if isinstance(n.op, Conv))
+    assert len(window.op.strides) == 2 and window.inputs[1].constant is not None
