@@ -24,7 +24,6 @@ from .target import find_targets, runs_here
 
 if TYPE_CHECKING:
     from .loading.loader import Model
-from .commands import console
 
 
 @dataclass(frozen=True)
@@ -48,17 +47,6 @@ class Narrowed:
             "errors": dict(self.errors),
             "kept": sorted(self.narrowing.kept),
         }
-
-    def fields(self) -> list[tuple[str, str]]:
-        before, after = map(console.bytes_text, (self.bytes_before, self.bytes_after))
-        told = [f"{name}  {error:.2g}" for name, error in self.errors.items()]
-        errors = "\n".join(told) or "no output is of floats"
-        kept = "\n".join(sorted(self.narrowing.kept)) or "none"
-        return [
-            (f"as {self.narrowing.format}", f"{before} → {after} in {self.count} layers"),
-            ("relative error", f"{errors}\nof {self.inputs}"),
-            ("kept in float32", kept),
-        ]
 
 
 def choose_layers(

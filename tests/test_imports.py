@@ -145,6 +145,12 @@ def test_the_table_of_the_architecture_has_every_package_and_outer_module_in_the
     assert rows == sorted(rows)
 
 
+def test_commands_the_demo_and_progress_alone_print():
+    printing = {name for name, others in imports().items() if "onnxc.commands.console" in others}
+    allowed = ("onnxc.commands.", "onnxc.demo", "onnxc.loading.progress")
+    assert [name for name in sorted(printing) if not name.startswith(allowed)] == []
+
+
 def test_no_module_imports_itself_through_others():
     graph = {name: {o for o in others if (name, o) not in PRINTING} for name, others in imports().items()}
     try:

@@ -20,6 +20,7 @@ from .written import check_written, file_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..narrowing import Narrowed
     from ..tuning import Finding, Tuning
 
 WEIGHTS_ERROR = 0.05  # what an output may lose by --weights unless told otherwise
@@ -96,7 +97,7 @@ def _compile(options: argparse.Namespace) -> int:
                 + (f" in {report.weights_file}" if report.weights_file else ""),
             ),
             ("initializers", console.bytes_text(report.initializer_bytes)),
-            *(narrowed.fields() if narrowed else ()),
+            *(_narrowed_fields(narrowed) if narrowed else ()),
             *((("tuned", _tuned(tuning)),) if tuning else ()),
             *((("sizes", _settled(report.settled)),) if report.settled else ()),
             ("workspace", workspace),
@@ -118,6 +119,19 @@ def _advice(unmeasured: int) -> str:
     """What may make products faster."""
     products = "a product" if unmeasured == 1 else f"{unmeasured} products"
     return f"run `onnxc calibrate` once on this machine: its matrix registers may multiply {products} faster"
+
+
+def _narrowed_fields(narrowed: Narrowed) -> list[tuple[str, str]]:
+    """Which layers are narrowed, and what that came to."""
+    before, after = map(console.bytes_text, (narrowed.bytes_before, narrowed.bytes_after))
+    told = [f"{name}  {error:.2g}" for name, error in narrowed.errors.items()]
+    errors = "\n".join(told) or "no output is of floats"
+    kept = "\n".join(sorted(narrowed.narrowing.kept)) or "none"
+    return [
+        (f"as {narrowed.narrowing.format}", f"{before} → {after} in {narrowed.count} layers"),
+        ("relative error", f"{errors}\nof {narrowed.inputs}"),
+        ("kept in float32", kept),
+    ]
 
 
 def _tuned(tuning: Tuning) -> str:

@@ -414,6 +414,8 @@ def test_images_of_more_channels_than_are_taken_have_fewer_pixels():
 )
 def test_an_axis_stays_under_another_shape_if_as_much_is_around_it(before, axis, after, found):
     assert dims.reshaped_axis(before, axis, after) == found
+
+
 def test_a_factor_that_is_typically_nothing_does_not_take_the_others_along():
     nothing = dims.maximum(dims.symbol("n") - 1000, 0)
     assert dims.typical(nothing) == 1
