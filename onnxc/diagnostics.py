@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from .errors import PATH_LIMIT, OnnxcError, Origin, one_line, shorten
+from .errors import PATH_LIMIT, OnnxcError, Origin, one_line, sentence, shorten
 from .record import Record
 
 
@@ -41,9 +41,7 @@ class Diagnostic(Record):
         )
 
     def __str__(self) -> str:
-        place = str(self.origin)
-        text = f"{place}: {self.reason}" if place else self.reason
-        return one_line(f"{text}; {self.remedy}" if self.remedy else text)
+        return sentence(self.origin, self.reason, self.remedy)
 
     def to_dict(self) -> dict[str, object]:
         """The fields for JSON, names shortened as they are in messages."""

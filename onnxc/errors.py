@@ -91,6 +91,13 @@ class Origin(Record):
         return ": ".join(part for part in parts if part)
 
 
+def sentence(origin: Origin, reason: str, remedy: str) -> str:
+    """Where it is, what is wrong there, and what to do about it, as far as they are known."""
+    place = str(origin)
+    text = f"{place}: {reason}" if place else reason
+    return one_line(f"{text}; {remedy}" if remedy else text)
+
+
 class OnnxcError(Exception):
     """Base of all errors: `reason` is one sentence, `remedy` what to do about it, if anything."""
 
@@ -108,9 +115,7 @@ class OnnxcError(Exception):
         return self
 
     def __str__(self) -> str:
-        place = str(self.origin)
-        text = f"{place}: {self.reason}" if place else self.reason
-        return one_line(f"{text}; {self.remedy}" if self.remedy else text)
+        return sentence(self.origin, self.reason, self.remedy)
 
 
 class ModelError(OnnxcError):

@@ -148,7 +148,7 @@ def _single(node: Node, count: Dimension) -> Single | None:
         case Conv(epilogue=None) | Pool():
             found = Single(op, first)
         case Map(shape=None) if not contains(op.body, "index", "check"):
-            found = Single(op, _along(node, len(out), count))
+            found = Single(op, _along(node, len(out)))
         case Reduce(axes=axes) if 0 not in axes and len(node.inputs) == 1:
             found = Single(op, first)
         case Concat(axis=axis) if axis != 0:
@@ -162,7 +162,7 @@ def _single(node: Node, count: Dimension) -> Single | None:
         case Reshape(shape=shape):
             found = Single(Reshape((1, *shape[1:])), first)
         case Broadcast(shape=shape):
-            found = Single(Broadcast((1, *shape[1:])), _along(node, len(shape), count))
+            found = Single(Broadcast((1, *shape[1:])), _along(node, len(shape)))
         case Contract(lhs=lhs, rhs=rhs, out=made, epilogue=None):
             apart = lhs[:1] == made[:1] and lhs[0] not in lhs[1:] + rhs + made[1:] and len(lhs) >= VOLUME
             found = Single(op, first) if apart else None
@@ -174,8 +174,8 @@ def _single(node: Node, count: Dimension) -> Single | None:
     return found if there else None
 
 
-def _along(node: Node, rank: int, count: Dimension) -> tuple[bool, ...]:
-    """Which operands of a node of that rank have the first axis of a result of `count` volumes."""
+def _along(node: Node, rank: int) -> tuple[bool, ...]:
+    """Which operands of a node of that rank have the first axis of a result of several volumes."""
     return tuple(v.rank == rank and v.shape[0] != 1 for v in node.inputs)
 
 

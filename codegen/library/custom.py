@@ -7,7 +7,6 @@ at the same place from the library as it was compiled with.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import CompileError, Origin
@@ -57,9 +56,7 @@ def is_code(path: Path) -> bool:
         ) from None
 
 
-def custom_code(
-    path: Path, directory: Path, target: Target, compiler: Sequence[str] | None = None
-) -> CustomCode:
+def custom_code(path: Path, directory: Path, target: Target) -> CustomCode:
     """The operators in a file; C source is compiled into `directory`. Raises CompileError where it cannot be
     compiled."""
     if path.suffix != ".c":
@@ -68,7 +65,7 @@ def custom_code(
         return CustomCode(path, path, head[:4] == ELF and head[16:17] == bytes([_SHARED]))
     if not path.is_file():
         raise CompileError("there is no such file", origin=Origin(os.fspath(path)))
-    compiler = tuple(compiler or find_compiler(target))
+    compiler = find_compiler(target)
     made = directory / f"{path.stem}-{len(list(directory.iterdir()))}.o"
     command = [*compiler, *FLAGS, *target_flags(compiler, target), f"-I{HEADERS}"]
     try:

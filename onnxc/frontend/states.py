@@ -8,7 +8,7 @@ depth]: what is there stays where it is, and what is new is written behind it. K
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import ModelError, quote
@@ -40,13 +40,10 @@ def with_states(graph: Graph, outputs: Sequence[str], wanted: Mapping[str, str])
 def sizes_of_states(graph: Graph, outputs: Sequence[str], wanted: Mapping[str, str]) -> dict[str, int]:
     """The variables of inputs that must be numbers: those of axes that the next value has a number for."""
     found: dict[str, int] = {}
-    for k, r in _pairs(graph, outputs, wanted).items():
-        before, after = graph.inputs[k].type, graph.outputs[r].type
-        if isinstance(before, TensorType) and isinstance(after, TensorType):
-            for size, following in zip(before.shape, after.shape):
-                atom = dims.single_atom(size)
-                if isinstance(atom, dims.Symbol) and isinstance(following, int):
-                    found[atom.name] = following
+    for size, following in _sizes(graph, outputs, wanted):
+        atom = dims.single_atom(size)
+        if isinstance(atom, dims.Symbol) and isinstance(following, int):
+            found[atom.name] = following
     return found
 
 
@@ -54,18 +51,21 @@ def facts_of_states(graph: Graph, outputs: Sequence[str], wanted: Mapping[str, s
     """What holds because a state of a known size never grows: by how much more its next value would have room
     for, `max(needed - size, 0)`, is 0."""
     found: dict[str, Dimension] = {}
+    for size, following in _sizes(graph, outputs, wanted):
+        atom = dims.single_atom(following - size)
+        if isinstance(size, int) and isinstance(atom, dims.Apply) and (atom.kind, atom.right) == ("max", 0):
+            found[atom.key] = 0
+    return found
+
+
+def _sizes(
+    graph: Graph, outputs: Sequence[str], wanted: Mapping[str, str]
+) -> Iterator[tuple[Dimension, Dimension]]:
+    """Each size of the states that are tensors, and that of the next value."""
     for k, r in _pairs(graph, outputs, wanted).items():
         before, after = graph.inputs[k].type, graph.outputs[r].type
         if isinstance(before, TensorType) and isinstance(after, TensorType):
-            for size, following in zip(before.shape, after.shape):
-                atom = dims.single_atom(following - size)
-                if (
-                    isinstance(size, int)
-                    and isinstance(atom, dims.Apply)
-                    and (atom.kind, atom.right) == ("max", 0)
-                ):
-                    found[atom.key] = 0
-    return found
+            yield from zip(before.shape, after.shape)
 
 
 def _pairs(graph: Graph, outputs: Sequence[str], wanted: Mapping[str, str]) -> dict[int, int]:

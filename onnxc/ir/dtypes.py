@@ -23,7 +23,6 @@ SMALL_FLOATS = {
 SIGNED = {"int64": 64, "int32": 32, "int16": 16, "int8": 8, "int4": 4, "int2": 2}
 UNSIGNED = {"uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8, "uint4": 4, "uint2": 2}
 COMPLEX = {"complex64": 64, "complex128": 128}
-OTHER = ("bool", "string")
 
 #: The number of each type in ONNX (TensorProto.DataType), which onnxc.h has too.
 _BY_NUMBER = (

@@ -161,7 +161,6 @@ COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
 #: `input` k-th operand · `const` · `index` the element's index along an output axis · `size` a Dimension ·
 #: `cast` · `bitcast` · `lookup` x's bits are the number of an element of the table `value` ·
 #: `check` (condition, x): x, and the run fails with error `value` where the condition is false.
-SPECIAL = {"input": 0, "const": 0, "index": 0, "size": 0, "cast": 1, "bitcast": 1, "lookup": 1, "check": 2}
 
 REMEMBERED = 128  # nodes of which an expression keeps the order: two bodies, as one is put into another
 _interned: weakref.WeakValueDictionary[tuple, Expr] = weakref.WeakValueDictionary()
@@ -623,7 +622,7 @@ def _function(name: str) -> Callable[..., Expr]:
 
 
 exp, log, sqrt, erf, tanh = map(_function, ("exp", "log", "sqrt", "erf", "tanh"))
-floor, ceil, trunc, round_ = map(_function, ("floor", "ceil", "trunc", "round"))
+floor, ceil, round_ = map(_function, ("floor", "ceil", "round"))
 isnan, isinf, sign, power = map(_function, ("isnan", "isinf", "sign", "pow"))
 
 

@@ -241,8 +241,6 @@ def QAttention(
 
 # Projected before --------------------------------------------------------------------------------
 
-Scores = Annotated[Value, Types.of("QK", "float", "float16", "bfloat16")]
-
 
 @contrib_op(outputs="output present_key? present_value? qk?")
 def MultiHeadAttention(

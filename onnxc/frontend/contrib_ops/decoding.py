@@ -176,8 +176,8 @@ def GroupQueryAttention(
     sequence are written behind those it has: seqlens_k says how many it then has, less one. query_seqlens:
     how many of a sequence's new rows count, the first ones; what the others give is not specified."""
     stores = (
-        _storage(b, k_quant_type, k_scale, kv_cache_bit_width),
-        _storage(b, v_quant_type, v_scale, kv_cache_bit_width),
+        _storage(k_quant_type, k_scale, kv_cache_bit_width),
+        _storage(v_quant_type, v_scale, kv_cache_bit_width),
     )
     one_of(qk_output, (0, 1, 2), "qk_output")
     q, k, v = _operands(b, query, key, value, num_heads, kv_num_heads)
@@ -253,7 +253,7 @@ def _of_places(b: Builder, bias: Value, places: Value, total: Dimension) -> Valu
     return b.emit(ops.Gather("elements", 3), whole, columns)[0]
 
 
-def _storage(b: Builder, kind: str, scale: Value | None, bits: int | None) -> Storage | None:
+def _storage(kind: str, scale: Value | None, bits: int | None) -> Storage | None:
     """How a cache stores keys or values; None where as they are."""
     one_of(kind, ("NONE", "PER_TENSOR", "PER_CHANNEL"), "k_quant_type or v_quant_type")
     if kind == "NONE":

@@ -13,12 +13,10 @@ from ..onnx_ops import activations, movement, normalization
 from ..onnx_ops.activations import softplus
 from ..onnx_ops.common import along
 from ..onnx_ops.rules import Types, onnx_op
-from .schema import Wide
+from .schema import INTEGERS, Wide
 
-_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 Any = Annotated[
-    Value,
-    Types.of("T", "float16", "float", "double", *_INTEGERS, "string", "bool", "complex64", "complex128"),
+    Value, Types.of("T", "float16", "float", "double", *INTEGERS, "string", "bool", "complex64", "complex128")
 ]
 Indices = Annotated[Value, Types.of("Tind", "int32", "int64")]
 

@@ -188,8 +188,7 @@ def BeamSearch(
         _one(b, min_length),
     )
     most = most_words(b, max_length, words)
-    penalty, ends = _one(b, length_penalty), (eos_token_id, pad_token_id)
-    choice = Beams(limits, *ends, beams, most, penalty, bool(early_stopping), b.site.wanted[2:3] == (True,))
+    choice = _beams(b, limits, pad_token_id, beams, most, length_penalty, early_stopping)
     return _beam_search(b, network, choice, words, num_return_sequences)
 
 
@@ -254,9 +253,22 @@ def WhisperBeamSearch(
         ),
     )
     most = most_words(b, max_length, words)
-    penalty, ends = _one(b, length_penalty), (eos_token_id, pad_token_id)
-    choice = Beams(limits, *ends, beams, most, penalty, bool(early_stopping), b.site.wanted[2:3] == (True,))
+    choice = _beams(b, limits, pad_token_id, beams, most, length_penalty, early_stopping)
     return _beam_search(b, network, choice, words, num_return_sequences)
+
+
+def _beams(
+    b: RuleBuilder,
+    limits: Limits,
+    padding: int,
+    beams: Dimension,
+    most: Dimension,
+    length_penalty: Value | None,
+    early_stopping: int,
+) -> Beams:
+    """How words are chosen, with the scores of all of them where they are an output."""
+    penalty, collects = _one(b, length_penalty), b.site.wanted[2:3] == (True,)
+    return Beams(limits, limits.end, padding, beams, most, penalty, bool(early_stopping), collects)
 
 
 def _beam_search(

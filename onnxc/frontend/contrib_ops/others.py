@@ -7,14 +7,13 @@ from typing import Annotated
 from ...ir import dims, expr, ops
 from ...ir.graph import TensorType, Value
 from ..onnx_ops import constants, convolution, indexing, movement, sampling
-from ..onnx_ops.common import generate, one_of
+from ..onnx_ops.common import generate, one_of, require_square
 from ..onnx_ops.rules import Types
-from .schema import FLOATS, Int64, Wide, contrib_op
+from .schema import FLOATS, INTEGERS, Int64, Wide, contrib_op
 
-_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-_ANY = (*FLOATS, *_INTEGERS, "bool", "string", "complex64", "complex128")
+_ANY = (*FLOATS, *INTEGERS, "bool", "string", "complex64", "complex128")
 Any = Annotated[Value, Types.of("T", *_ANY)]
-Real = Annotated[Value, Types.of("T", *FLOATS, *_INTEGERS, "bool", "bfloat16")]
+Real = Annotated[Value, Types.of("T", *FLOATS, *INTEGERS, "bool", "bfloat16")]
 Point = Annotated[Value, Types.of("T", "float", "double")]
 Axis = Annotated[Value, Types.of("tensor(int32)", "int32")]
 Indices = Annotated[Value, Types.of("Tind", "int32", "int64")]
@@ -37,8 +36,7 @@ def CDist(b, A: Point, B: Point, *, metric="sqeuclidean"):
 @contrib_op(outputs="Y")
 def Inverse(b, X: Wide):
     """Of each square matrix; where one has none, infinities or what elimination leaves."""
-    if X.rank < 2 or dims.equal(X.shape[-1], X.shape[-2]) is False:
-        raise ops.TypeMismatch(f"{X.type} is no square matrix")
+    require_square(X)
     return b.call("inverse", [X], [X.type])[0]
 
 

@@ -21,6 +21,7 @@ FLOATS = ("float", "double", "float16")
 #: What most fused operators compute in.
 HALVES = ("float", "float16", "bfloat16")
 BYTES = ("int8", "uint8")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 #: The type variables that many schemas share.
 T = Annotated[Value, Types.of("T", *HALVES)]
@@ -28,5 +29,4 @@ Half = Annotated[Value, Types.of("T", "float", "float16")]
 Wide = Annotated[Value, Types.of("T", *FLOATS)]
 Bytes = Annotated[Value, Types.of("T", *BYTES)]
 Scale = Annotated[Value, Types.of("tensor(float)", "float")]
-Int32 = Annotated[Value, Types.of("M", "int32")]
 Int64 = Annotated[Value, Types.of("tensor(int64)", "int64")]

@@ -239,6 +239,12 @@ def length(x: Value | None, expected: Dimension, name: str) -> None:
 # Axes that may be data ---------------------------------------------------------------------------
 
 
+def require_square(x: Value) -> None:
+    """Refuses what is known to have no square matrices along its last two axes."""
+    if x.rank < 2 or dims.equal(x.shape[-1], x.shape[-2]) is False:
+        raise ops.TypeMismatch(f"{x.type} is no square matrix")
+
+
 def known_axes(
     b: Builder, axes: Value | Sequence[int], rank: int, repeated: bool = False
 ) -> list[int] | None:

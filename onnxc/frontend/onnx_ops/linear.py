@@ -14,7 +14,7 @@ from ...ir import dims, dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import TensorType, Value
-from .common import drop_axes, floating, insert_axes, wide
+from .common import drop_axes, floating, insert_axes, require_square, wide
 from .quantization import centred, quantised, refuse_bad_scale
 from .rules import onnx_op
 
@@ -220,6 +220,5 @@ def _diagonal(b: Builder, labels: str, x: Value) -> tuple[str, Value]:
 
 @onnx_op(since=11)
 def Det(b, X):
-    if X.rank < 2 or dims.equal(X.shape[-1], X.shape[-2]) is False:
-        raise ops.TypeMismatch(f"{X.type} is no square matrix")
+    require_square(X)
     return b.call("determinant", [X], [TensorType(X.dtype, X.shape[:-2])])[0]

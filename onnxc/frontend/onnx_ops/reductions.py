@@ -291,7 +291,7 @@ def hardmax(b: Builder, x: Value, axis: int) -> Value:
     return generate(b, x.shape, here.cast(x.dtype), place)
 
 
-def _trailing(b: Builder, x: Value, axis: int) -> range:
+def _trailing(x: Value, axis: int) -> range:
     """Before operator set 13 the axes from `axis` on count as one."""
     if not -x.rank <= axis <= x.rank:
         raise ops.TypeMismatch(f"axis {axis} is outside a tensor of {x.rank} axes")
@@ -305,7 +305,7 @@ def Softmax(b, input, *, axis=-1):
 
 @onnx_op(since=1, name="Softmax")
 def _softmax_1(b, input, *, axis=1):
-    return softmax(b, input, _trailing(b, input, axis))
+    return softmax(b, input, _trailing(input, axis))
 
 
 @onnx_op(since=13)
@@ -315,7 +315,7 @@ def LogSoftmax(b, input, *, axis=-1):
 
 @onnx_op(since=1, name="LogSoftmax")
 def _log_softmax_1(b, input, *, axis=1):
-    return log_softmax(b, input, _trailing(b, input, axis))
+    return log_softmax(b, input, _trailing(input, axis))
 
 
 @onnx_op(since=13)
@@ -325,7 +325,7 @@ def Hardmax(b, input, *, axis=-1):
 
 @onnx_op(since=1, name="Hardmax")
 def _hardmax_1(b, input, *, axis=1):
-    axes = _trailing(b, input, axis)
+    axes = _trailing(input, axis)
     rows = tuple(input.shape[a] for a in range(input.rank) if a not in axes)
     matrix = b.reshape(input, (dims.product(rows), dims.product(input.shape[a] for a in axes)))
     return b.reshape(hardmax(b, matrix, 1), input.shape)
