@@ -387,9 +387,7 @@ static bool onnxc_decode(onnxc_image *image) {
 
 /* decode_image: bytes of a file uint8 [n] -> uint8 [height, width, channels], no pixels where it cannot be decoded.
  * Attributes: 0 red, green and blue, 1 blue, green and red, 2 grey (ITU-R 601). */
-ONNXC_OPERATOR(decode_image)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
-                             int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(decode_image) {
     onnxc_image image = {.context = context, .bytes = in->data, .size = onnxc_elements(in->rank, in->dims)};
     if (!onnxc_decode(&image)) {
         if (context->status != ONNXC_OK) return context->status;

@@ -22,7 +22,11 @@
 #define ONNXC_JOIN_(prefix, name) prefix##name
 #define ONNXC_JOIN(prefix, name) ONNXC_JOIN_(prefix, name)
 #define ONNXC_SYMBOL(name) ONNXC_JOIN(ONNXC_PREFIX, name)
-#define ONNXC_OPERATOR(name) ONNXC_HIDDEN int32_t ONNXC_SYMBOL(op_##name)
+#define ONNXC_UNUSED __attribute__((unused))
+#define ONNXC_OPERATOR(name)                                                                                  \
+    ONNXC_HIDDEN int32_t ONNXC_SYMBOL(op_##name)(onnxc_context *context, const onnxc_value *in,               \
+                                                 ONNXC_UNUSED int32_t in_count, onnxc_value *out,             \
+                                                 ONNXC_UNUSED int32_t out_count, const int64_t *attributes)
 
 #define ONNXC_ALIGNMENT 64
 

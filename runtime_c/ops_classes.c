@@ -36,9 +36,7 @@ static void onnxc_couple(int64_t n, const float *pairwise, float *q, float *qp, 
 
 /* class_probabilities: [N, P], for each row that of the first of each pair of classes where it is one of the
  * two -> those of all classes [N, C]. Attributes: C. */
-ONNXC_OPERATOR(class_probabilities)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                                    onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(class_probabilities) {
     int64_t n = attributes[1], dims[] = {in->dims[0], n}, pairs = in->dims[1];
     float *result = onnxc_call_output(context, out, attributes[0], ONNXC_FLOAT32, 2, dims);
     float *work = onnxc_call_scratch(context, n * (2 * n + 1), sizeof *work);

@@ -24,9 +24,7 @@ static onnxc_value onnxc_map_in(onnxc_object *owner, char *memory, onnxc_object 
 
 /* zip_map: x float32 [N, C] or [C], keys [C] -> the sequence of the maps from keys to each row. No
  * attributes. */
-ONNXC_OPERATOR(zip_map)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
-                        int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(zip_map) {
     int64_t rows = in->rank > 1 ? in->dims[0] : 1, columns = in->dims[in->rank - 1], maps, bytes;
     if (in[1].dims[0] != columns) return onnxc_raise(context, ONNXC_DIMS_MISMATCH, columns);
     if (!onnxc_multiply(rows, ONNXC_MAP_BYTES, &maps) || !onnxc_add(maps, (int64_t)in->bytes, &bytes))
@@ -51,9 +49,7 @@ ONNXC_OPERATOR(zip_map)(onnxc_context *context, const onnxc_value *in, int32_t i
 }
 
 /* map_parts: map -> its keys [n] and its values [n]. Attributes: the types of both. */
-ONNXC_OPERATOR(map_parts)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
-                          int32_t out_count, const int64_t *attributes) {
-    (void)in_count;
+ONNXC_OPERATOR(map_parts) {
     const onnxc_value *items = onnxc_list_items(in->object);
     if (items[0].kind != ONNXC_TENSOR || items[1].kind != ONNXC_TENSOR || items[0].rank != 1
         || items[1].rank != 1 || items[0].dims[0] != items[1].dims[0])

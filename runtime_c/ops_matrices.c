@@ -183,9 +183,7 @@ static double onnxc_determinant(onnxc_matrix *m) {
 }
 
 /* determinant: matrices [..., n, n] -> [...]. No attributes. */
-ONNXC_OPERATOR(determinant)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                            onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(determinant) {
     int32_t outer = in->rank - 2, dtype = in->dtype;
     int64_t n = in->dims[outer], size = onnxc_dtype_bytes(dtype), count = onnxc_elements(outer, in->dims);
     if (in->dims[outer + 1] != n) return onnxc_raise(context, ONNXC_DIMS_MISMATCH, in->dims[outer + 1]);
@@ -222,9 +220,7 @@ static void onnxc_store_inverse(const onnxc_matrix *m, int64_t *columns, int32_t
 }
 
 /* inverse: matrices [..., n, n] -> [..., n, n]. One that has no inverse gives infinities and NaN. No attributes. */
-ONNXC_OPERATOR(inverse)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
-                        int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(inverse) {
     int32_t outer = in->rank - 2, dtype = in->dtype;
     int64_t n = in->dims[outer], bytes = onnxc_dtype_bytes(dtype) * n * n;
     int64_t count = n == 0 ? 0 : onnxc_elements(outer, in->dims); /* of nothing there may be very many */

@@ -138,9 +138,7 @@ static int64_t onnxc_samples(double extent, int64_t cells, int64_t asked) {
 /* roi_align: X [N, C, H, W], regions [R, 4] (x1, y1, x2, y2), int64 image of each region [R], float32
  * scale of the regions -> [R, C, height, width]. Attributes: height, width, samples along each axis of
  * a cell (0: by size), 1 for the greatest instead of the mean, 1 for pixel centres at one half. */
-ONNXC_OPERATOR(roi_align)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                          onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(roi_align) {
     onnxc_images x = onnxc_images_of(in);
     int64_t regions = in[1].dims[0], height = attributes[1], width = attributes[2];
     bool greatest = attributes[4] != 0, half = attributes[5] != 0;
@@ -208,9 +206,7 @@ static void onnxc_collect_pixels(onnxc_taps *x, double start, double extent, int
 
 /* max_roi_pool: X [N, C, H, W], regions [R, 5] (image, x1, y1, x2, y2), float32 scale of the regions ->
  * [R, C, height, width], 0 where a cell is empty. Attributes: height, width. */
-ONNXC_OPERATOR(max_roi_pool)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                             onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(max_roi_pool) {
     onnxc_images x = onnxc_images_of(in);
     int64_t regions = in[1].dims[0], height = attributes[1], width = attributes[2];
     double scale = ONNXC_LOAD(float, in[2].data);

@@ -65,9 +65,7 @@ static void onnxc_divide_places(int64_t *places, int64_t count, int64_t by, int6
 
 /* nonzero: x -> int64 [rank, n], the positions of the elements that are not zero in row-major order.
  * No attributes. */
-ONNXC_OPERATOR(nonzero)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                        onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(nonzero) {
     int32_t rank = in->rank, dtype = in->dtype;
     int64_t elements = onnxc_elements(rank, in->dims), size = onnxc_dtype_bytes(dtype);
     const char *x = in->data;
@@ -265,9 +263,7 @@ static void onnxc_group_keys(const onnxc_slices *x, const uint64_t *keys, uint64
 /* unique: x -> its distinct slices along the axis; where each is first; which one each slice is; how
  * often each occurs. A NaN is distinct from every other. Attributes: axis (-1: elements of the
  * flattened x), 1 to sort them (0: in order of first occurrence). */
-ONNXC_OPERATOR(unique)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                       onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(unique) {
     int64_t axis = attributes[4], sorted = attributes[5];
     onnxc_slices x = onnxc_slices_of(in, axis);
     int64_t n = x.count, *memory = onnxc_call_scratch(context, n, 7 * sizeof *memory);
@@ -403,10 +399,7 @@ static void onnxc_part_keys(const uint64_t *keys, const int64_t *numbers, int64_
  * greatest overlap (float32), score that must be exceeded (float32) -> int64 [n, 3] of (batch, class,
  * box), best first. Attribute: 1 where boxes are (centre x, centre y, width, height), 0 for (y, x, y,
  * x) of two opposite corners. */
-ONNXC_OPERATOR(non_max_suppression)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                                    onnxc_value *out, int32_t out_count,
-                                    const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(non_max_suppression) {
     int64_t batches = in[1].dims[0], classes = in[1].dims[1], count = in[1].dims[2], found = 0;
     int64_t most = ONNXC_LOAD(int64_t, in[2].data);
     float overlap = ONNXC_LOAD(float, in[3].data), least = ONNXC_LOAD(float, in[4].data);
@@ -465,9 +458,7 @@ enum { ONNXC_DIAGONAL, ONNXC_UP, ONNXC_LEFT };
 /* dynamic_time_warping: costs float32 [M, N] -> int32 [2, n], rows and columns of the cells of the cheapest way
  * from the first cell to the last by steps down, to the right or both. Where sums are equal it comes from the
  * left. No attributes. */
-ONNXC_OPERATOR(dynamic_time_warping)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                                     onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(dynamic_time_warping) {
     int64_t rows = in->dims[0], columns = in->dims[1], cells, length = 0;
     if (!onnxc_multiply(rows, columns, &cells)) return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, rows);
     if (cells == 0) rows = columns = 0; /* the other may be very large */

@@ -62,23 +62,17 @@ static int32_t onnxc_return_item(onnxc_context *context, onnxc_value *out, int64
 }
 
 /* sequence_construct: values... -> the sequence of them. No attributes. */
-ONNXC_OPERATOR(sequence_construct)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                                   onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)out_count;
+ONNXC_OPERATOR(sequence_construct) {
     return onnxc_make_list(context, ONNXC_SEQUENCE, in, in_count, out, attributes[0]);
 }
 
 /* sequence_empty: -> the sequence of nothing. No attributes. */
-ONNXC_OPERATOR(sequence_empty)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                               onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(sequence_empty) {
     return onnxc_make_list(context, ONNXC_SEQUENCE, in, 0, out, attributes[0]);
 }
 
 /* sequence_at: sequence, position -> the value there. No attributes. */
-ONNXC_OPERATOR(sequence_at)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                            onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(sequence_at) {
     int64_t position;
     if (!onnxc_position(context, &in[1], onnxc_list_length(in->object), false, &position))
         return context->status;
@@ -86,9 +80,7 @@ ONNXC_OPERATOR(sequence_at)(onnxc_context *context, const onnxc_value *in, int32
 }
 
 /* sequence_length: sequence -> its number of values, int64 scalar. No attributes. */
-ONNXC_OPERATOR(sequence_length)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                                onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(sequence_length) {
     int64_t *length = onnxc_call_output(context, out, attributes[0], ONNXC_INT64, 0, NULL);
     if (length == NULL) return context->status;
     *length = onnxc_list_length(in->object);
@@ -97,9 +89,7 @@ ONNXC_OPERATOR(sequence_length)(onnxc_context *context, const onnxc_value *in, i
 
 /* sequence_insert: sequence, value[, position] -> the sequence with the value before that position,
  * or at its end. No attributes. */
-ONNXC_OPERATOR(sequence_insert)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                                onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)out_count;
+ONNXC_OPERATOR(sequence_insert) {
     int64_t position = onnxc_list_length(in->object);
     if (in_count > 2 && in[2].kind != ONNXC_NONE
         && !onnxc_position(context, &in[2], position, true, &position))
@@ -111,9 +101,7 @@ ONNXC_OPERATOR(sequence_insert)(onnxc_context *context, const onnxc_value *in, i
 
 /* sequence_erase: sequence[, position] -> the sequence without the value there, or the last. No
  * attributes. */
-ONNXC_OPERATOR(sequence_erase)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                               onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)out_count;
+ONNXC_OPERATOR(sequence_erase) {
     int64_t length = onnxc_list_length(in->object), position = length - 1;
     if (in_count > 1 && in[1].kind != ONNXC_NONE) {
         if (!onnxc_position(context, &in[1], length, false, &position)) return context->status;
@@ -133,28 +121,20 @@ ONNXC_OPERATOR(sequence_erase)(onnxc_context *context, const onnxc_value *in, in
 }
 
 /* optional: [value] -> the optional that holds it, or nothing. No attributes. */
-ONNXC_OPERATOR(optional)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                         onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)out_count;
+ONNXC_OPERATOR(optional) {
     bool given = in_count > 0 && in->kind != ONNXC_NONE;
     return onnxc_make_list(context, ONNXC_OPTIONAL, in, given, out, attributes[0]);
 }
 
 /* optional_get_element: optional -> what it holds. Anything else is returned as it is. No attributes. */
-ONNXC_OPERATOR(optional_get_element)(onnxc_context *context, const onnxc_value *in,
-                                     int32_t in_count, onnxc_value *out, int32_t out_count,
-                                     const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(optional_get_element) {
     if (in->kind != ONNXC_OPTIONAL) return onnxc_return_item(context, out, attributes[0], in);
     if (onnxc_list_length(in->object) == 0) return onnxc_raise(context, ONNXC_EMPTY_OPTIONAL, 0);
     return onnxc_return_item(context, out, attributes[0], onnxc_list_items(in->object));
 }
 
 /* optional_has_element: [optional] -> whether it holds a value, bool scalar. No attributes. */
-ONNXC_OPERATOR(optional_has_element)(onnxc_context *context, const onnxc_value *in,
-                                     int32_t in_count, onnxc_value *out, int32_t out_count,
-                                     const int64_t *attributes) {
-    (void)out_count;
+ONNXC_OPERATOR(optional_has_element) {
     uint8_t *has = onnxc_call_output(context, out, attributes[0], ONNXC_BOOL, 0, NULL);
     if (has == NULL) return context->status;
     bool given = in_count > 0 && in->kind != ONNXC_NONE;
@@ -163,9 +143,7 @@ ONNXC_OPERATOR(optional_has_element)(onnxc_context *context, const onnxc_value *
 }
 
 /* rank_of: tensor -> its number of axes, int64 scalar. No attributes. */
-ONNXC_OPERATOR(rank_of)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
-                        int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(rank_of) {
     int64_t *rank = onnxc_call_output(context, out, attributes[0], ONNXC_INT64, 0, NULL);
     if (rank == NULL) return context->status;
     *rank = in->rank;
@@ -173,23 +151,17 @@ ONNXC_OPERATOR(rank_of)(onnxc_context *context, const onnxc_value *in, int32_t i
 }
 
 /* with_any_rank: tensor -> the same as an object that knows its dims. No attributes. */
-ONNXC_OPERATOR(with_any_rank)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
-                              int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(with_any_rank) {
     return onnxc_call_object(context, out, attributes[0], onnxc_own(in));
 }
 
 /* with_rank: tensor -> the same; who asks checks its rank. No attributes. */
-ONNXC_OPERATOR(with_rank)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
-                          int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(with_rank) {
     return onnxc_return_item(context, out, attributes[0], in);
 }
 
 /* elements_of: tensor of numbers -> its elements along one axis. No attributes. */
-ONNXC_OPERATOR(elements_of)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
-                            int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(elements_of) {
     int64_t count = onnxc_elements(in->rank, in->dims);
     void *elements = onnxc_call_output(context, out, attributes[0], in->dtype, 1, &count);
     if (elements == NULL) return context->status;
@@ -227,10 +199,7 @@ static int32_t onnxc_joined_dims(onnxc_context *context, const onnxc_object *lis
 
 /* concat_from_sequence: sequence -> its tensors one after the other. Attributes: axis (negative: from
  * the end), 1 where that is a new axis. */
-ONNXC_OPERATOR(concat_from_sequence)(onnxc_context *context, const onnxc_value *in,
-                                     int32_t in_count, onnxc_value *out, int32_t out_count,
-                                     const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(concat_from_sequence) {
     const onnxc_value *items = onnxc_list_items(in->object);
     int64_t count = onnxc_list_length(in->object), axis = attributes[1], dims[ONNXC_MAX_RANK + 1];
     bool new_axis = attributes[2] != 0;
@@ -312,9 +281,7 @@ static onnxc_object *onnxc_cut(const onnxc_value *x, int64_t axis, int64_t begin
 /* split_to_sequence: x[, split] -> x cut along an axis: into parts of the sizes listed, into parts of
  * one size (the last may be smaller) when split is a scalar, else into single slices. Attributes:
  * axis, 0 where single slices lose the axis. */
-ONNXC_OPERATOR(split_to_sequence)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                                  onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)out_count;
+ONNXC_OPERATOR(split_to_sequence) {
     const onnxc_value *split = in_count > 1 && in[1].kind != ONNXC_NONE ? &in[1] : NULL;
     int64_t axis = attributes[1], length = in->dims[axis], begin = 0;
     bool listed = split != NULL && split->rank > 0, keeps = split != NULL || attributes[2] != 0;

@@ -149,9 +149,7 @@ static double *onnxc_fourier_convolved(onnxc_context *context, double *x, double
 /* fourier: x [..., times, 1 or 2], int64 length n >= times or 0 -> all n bins [..., n, 2], of the numbers with zeros behind
  * them; the sums alone where it is the inverse. Attributes: 1 for the inverse; 1 for what is one-sided: the first
  * n / 2 + 1 bins, or the real numbers [..., n, 1] that have such bins. */
-ONNXC_OPERATOR(fourier)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
-                        int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(fourier) {
     int32_t rank = in->rank;
     int64_t n = ONNXC_LOAD(int64_t, in[1].data), times = in->dims[rank - 2], parts = in->dims[rank - 1];
     bool inverse = attributes[1] != 0, halved = attributes[2] != 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_text.c - text: joined, split, normalised, matched, looked up and counted. Their numpy twins are in
+/* ops_text.c - text: compared, joined, split, normalised, matched, looked up and counted. Their numpy twins are in
  * onnxc/ir/text_twins.py.
  *
  * Text is UTF-8; bytes that are none come through as they are. What depends on a model's attributes (an automaton, a
@@ -11,9 +11,7 @@ static onnxc_string onnxc_text_of(const onnxc_value *x, int64_t i) {
 }
 
 /* strings_joined: x, y of one shape -> each text of x with that of y behind it. No attributes. */
-ONNXC_OPERATOR(strings_joined)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
-                               int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(strings_joined) {
     int64_t count = onnxc_elements(in->rank, in->dims), bytes = 0;
     if (onnxc_elements(in[1].rank, in[1].dims) != count) return onnxc_raise(context, ONNXC_DIMS_MISMATCH, count);
     for (int64_t i = 0; i < 2 * count; i++)
@@ -34,6 +32,19 @@ ONNXC_OPERATOR(strings_joined)(onnxc_context *context, const onnxc_value *in, in
         *to++ = 0;
     }
     return onnxc_call_strings(context, out, attributes[0], joined);
+}
+
+/* strings_equal: x, y of one shape -> where their elements are the same bytes. No attributes. */
+ONNXC_OPERATOR(strings_equal) {
+    int64_t count = onnxc_elements(in->rank, in->dims), size = onnxc_dtype_bytes(ONNXC_STRING);
+    const char *x = in[0].data, *y = in[1].data;
+    if (onnxc_elements(in[1].rank, in[1].dims) != count)
+        return onnxc_raise(context, ONNXC_DIMS_MISMATCH, count);
+    bool *results = onnxc_call_output(context, out, attributes[0], ONNXC_BOOL, in->rank, in->dims);
+    if (results == NULL) return context->status;
+    for (int64_t i = 0; i < count; i++)
+        results[i] = onnxc_compare_strings(x + size * i, y + size * i) == 0;
+    return ONNXC_OK;
 }
 
 /* Characters -------------------------------------------------------------------------------------- */
@@ -138,9 +149,7 @@ static int64_t onnxc_split(onnxc_string text, onnxc_string delimiter, int64_t mo
 
 /* split_strings: x [...], delimiter -> the pieces of each text [..., most pieces], padded with empty texts; their
  * numbers int64 [...]. Attributes: at most how many cuts, negative for any number. */
-ONNXC_OPERATOR(split_strings)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
-                              int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(split_strings) {
     int64_t count = onnxc_elements(in->rank, in->dims), most = 0, dims[ONNXC_MAX_RANK + 1];
     onnxc_string delimiter = onnxc_text_of(&in[1], 0);
     int64_t *numbers = onnxc_call_output(context, &out[1], attributes[1], ONNXC_INT64, in->rank, in->dims);
@@ -212,9 +221,7 @@ static bool onnxc_is_among(onnxc_string text, const onnxc_value *sorted) {
 /* normalize_strings: x [n] or [1, n], words left out (sorted), two case tables [rows, 4] -> the texts that the first
  * table does not make one of the words, changed by the second; one empty text where there are none. No
  * attributes. */
-ONNXC_OPERATOR(normalize_strings)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                                  onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(normalize_strings) {
     int64_t count = onnxc_elements(in->rank, in->dims), longest = 0, bytes = 0, room, dims[2] = {1, 1}, kept = 0;
     for (int64_t i = 0; i < count; i++) {
         int64_t length = onnxc_text_of(in, i).length;
@@ -243,9 +250,7 @@ ONNXC_OPERATOR(normalize_strings)(onnxc_context *context, const onnxc_value *in,
 /* match_strings: x, class of each byte uint8 [256], next state of each state and class int32 [states, classes],
  * where a match may end uint8 [states] (bit 0) -> whether the automaton takes the whole of each text, beginning
  * in state 1. State 0 leads nowhere. No attributes. */
-ONNXC_OPERATOR(match_strings)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
-                              int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(match_strings) {
     int64_t count = onnxc_elements(in->rank, in->dims), classes = in[2].dims[1];
     const uint8_t *class_of = in[1].data, *final = in[3].data;
     const int32_t *next = in[2].data;
@@ -340,9 +345,7 @@ static void onnxc_tokenize(onnxc_tokens *tokens, onnxc_string text, const onnxc_
 /* tokenize_strings: x [...], what pads [1], automata of four tables each -> the tokens of each text along a new
  * axis, padded. Attributes: 1 where each text is put between marks, characters that a token has at least, the
  * mode of onnxc_tokenize. */
-ONNXC_OPERATOR(tokenize_strings)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
-                                 int32_t out_count, const int64_t *attributes) {
-    (void)out_count;
+ONNXC_OPERATOR(tokenize_strings) {
     int64_t count = onnxc_elements(in->rank, in->dims), most = 0, dims[ONNXC_MAX_RANK + 1];
     int64_t mark = attributes[1], least = attributes[2], mode = attributes[3], automata = (in_count - 2) / 4;
     for (int64_t i = 0; i < count; i++) {
@@ -384,9 +387,7 @@ static int64_t onnxc_find_integer(const onnxc_value *keys, const onnxc_value *sl
 
 /* find_integers: x, keys int64 [n], hash table int32 [2^m] -> the place of each element among the keys, or -1,
  * int64. No attributes. */
-ONNXC_OPERATOR(find_integers)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
-                              int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(find_integers) {
     int64_t count = onnxc_elements(in->rank, in->dims), size = onnxc_dtype_bytes(in->dtype);
     int64_t *places = onnxc_call_output(context, out, attributes[0], ONNXC_INT64, in->rank, in->dims);
     if (places == NULL) return context->status;
@@ -397,9 +398,7 @@ ONNXC_OPERATOR(find_integers)(onnxc_context *context, const onnxc_value *in, int
 
 /* find_strings: x, keys [n], hash table int32 [2^m] -> the place of each text among the keys, or -1, int64. No
  * attributes. */
-ONNXC_OPERATOR(find_strings)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
-                             int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(find_strings) {
     int64_t count = onnxc_elements(in->rank, in->dims), slots = in[2].dims[0];
     const onnxc_string *keys = in[1].data;
     const int32_t *table = in[2].data;
@@ -447,9 +446,7 @@ static void onnxc_count_from(const onnxc_ngrams *n, const int64_t *tokens, int64
  * vocabulary + token, edge k leads to node k + 1) and their hash table int32 [2^m], column of each node int32 [e + 1]
  * (or -1), its weight float32 [e + 1] -> float32 [columns] or [rows, columns]. Attributes: columns, vocabulary, shortest
  * and longest n-gram, most tokens skipped between two, 1 where weights add up with each n-gram found. */
-ONNXC_OPERATOR(count_ngrams)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
-                             int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(count_ngrams) {
     int64_t columns = attributes[1], rows = in->rank > 1 ? in->dims[0] : 1, count = in->dims[in->rank - 1];
     int64_t dims[2] = {rows, columns};
     onnxc_ngrams n = {&in[1], &in[2], in[3].data, in[4].data, attributes[2], attributes[3], attributes[4],
@@ -489,9 +486,7 @@ static uint32_t onnxc_murmur(const uint8_t *data, int64_t size, uint32_t seed) {
 }
 
 /* hash_strings: x -> uint32, the hash of each text. Attributes: the seed. */
-ONNXC_OPERATOR(hash_strings)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                             onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(hash_strings) {
     int64_t count = onnxc_elements(in->rank, in->dims);
     uint32_t *hashes = onnxc_call_output(context, out, attributes[0], ONNXC_UINT32, in->rank, in->dims);
     if (hashes == NULL) return context->status;

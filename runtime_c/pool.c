@@ -25,15 +25,16 @@ typedef struct onnxc_job {
     int32_t threads;
 } onnxc_job;
 
-typedef struct onnxc_worker {
-    atomic_uint state;
-    atomic_uint worker_sleeps;
-    atomic_uint caller_sleeps;
-    int32_t index;
-    onnxc_job job;
-    pthread_t thread;
-    char padding[2 * ONNXC_ALIGNMENT - 40 - sizeof(pthread_t)]; /* nor do two share a pair of lines, which
-                                                                 * processors fetch together */
+typedef union onnxc_worker {
+    struct {
+        atomic_uint state;
+        atomic_uint worker_sleeps;
+        atomic_uint caller_sleeps;
+        int32_t index;
+        onnxc_job job;
+        pthread_t thread;
+    };
+    char lines[2 * ONNXC_ALIGNMENT]; /* its own: processors fetch a pair of them together */
 } onnxc_worker;
 _Static_assert(sizeof(onnxc_worker) == 2 * ONNXC_ALIGNMENT, "a worker has two cache lines");
 

@@ -54,7 +54,7 @@
 #include "ops_regions.c"
 #include "ops_matrices.c"
 #include "ops_signal.c"
-#include "ops_strings.c"
+#include "ops_decimals.c"
 #include "ops_classes.c"
 #include "ops_maps.c"
 #include "ops_text.c"

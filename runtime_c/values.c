@@ -108,6 +108,27 @@ static bool onnxc_own_text(onnxc_string *strings, int64_t count, char **block) {
     return true;
 }
 
+ONNXC_HIDDEN int64_t ONNXC_SYMBOL(read_texts)(void *const *handles, int64_t count,
+                                              const char *(*text)(void *handle, int64_t *length),
+                                              onnxc_string *strings) {
+    for (int64_t i = 0; i < count; i++)
+        if ((strings[i].data = text(handles[i], &strings[i].length)) == NULL) return i;
+    return count;
+}
+
+/* `errors`: bytes that are no UTF-8 become what Python calls surrogates. */
+ONNXC_HIDDEN int64_t ONNXC_SYMBOL(write_texts)(const onnxc_string *strings, int64_t count,
+                                               void *(*make)(const char *data, int64_t length, const char *errors),
+                                               void (*drop)(void *handle), void **handles) {
+    for (int64_t i = 0; i < count; i++) {
+        void *text = make(strings[i].data, strings[i].length, "surrogateescape"), *before = handles[i];
+        if (text == NULL) return i;
+        handles[i] = text;
+        drop(before);
+    }
+    return count;
+}
+
 /* An object with the tensor's elements; null when there is no memory. */
 static onnxc_object *onnxc_copy_tensor(const onnxc_value *tensor) {
     onnxc_object *copy = onnxc_new_tensor(tensor->dtype, tensor->rank, tensor->dims);

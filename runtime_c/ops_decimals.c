@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_strings.c - numbers to strings and back, and which strings are equal.
+/* ops_decimals.c - numbers to the texts of their decimal digits, and back.
  *
  * A float is written with the fewest digits that read back as the same element, plainly where its
  * decimal exponent is in [-4, 16), else as in 1e+16. The program's locale is of no account. */
@@ -169,9 +169,7 @@ static void onnxc_leave_locale(locale_t before, locale_t plain) {
 }
 
 /* numbers_to_strings: x -> the text of each element. Attributes: codes of both types. */
-ONNXC_OPERATOR(numbers_to_strings)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                                   onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(numbers_to_strings) {
     int64_t count = onnxc_elements(in->rank, in->dims), size = onnxc_dtype_bytes(in->dtype), bytes;
     if (!onnxc_multiply(count, ONNXC_NUMBER_BYTES, &bytes)) return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, count);
     onnxc_object *tensor = onnxc_new_strings(context, in->rank, in->dims, bytes);
@@ -288,9 +286,7 @@ static int32_t onnxc_fail_text(onnxc_context *context, int32_t dtype, const char
 
 /* strings_to_numbers: x -> the number that each text is, without its fraction for integers; surrounding
  * spaces are allowed. Attributes: codes of both types. */
-ONNXC_OPERATOR(strings_to_numbers)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                                   onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(strings_to_numbers) {
     int32_t dtype = (int32_t)attributes[2];
     int64_t count = onnxc_elements(in->rank, in->dims), size = onnxc_dtype_bytes(dtype), longest = 0;
     const onnxc_string *strings = in->data;
@@ -315,19 +311,4 @@ ONNXC_OPERATOR(strings_to_numbers)(onnxc_context *context, const onnxc_value *in
     }
     onnxc_leave_locale(before, plain);
     return wrong < 0 ? ONNXC_OK : onnxc_fail_text(context, dtype, text);
-}
-
-/* strings_equal: x, y of one shape -> where their elements are the same bytes. No attributes. */
-ONNXC_OPERATOR(strings_equal)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                              onnxc_value *out, int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
-    int64_t count = onnxc_elements(in->rank, in->dims), size = onnxc_dtype_bytes(ONNXC_STRING);
-    const char *x = in[0].data, *y = in[1].data;
-    if (onnxc_elements(in[1].rank, in[1].dims) != count)
-        return onnxc_raise(context, ONNXC_DIMS_MISMATCH, count);
-    bool *results = onnxc_call_output(context, out, attributes[0], ONNXC_BOOL, in->rank, in->dims);
-    if (results == NULL) return context->status;
-    for (int64_t i = 0; i < count; i++)
-        results[i] = onnxc_compare_strings(x + size * i, y + size * i) == 0;
-    return ONNXC_OK;
 }
