@@ -160,6 +160,24 @@ ONNXC_OPERATOR(with_rank) {
     return onnxc_return_item(context, out, attributes[0], in);
 }
 
+/* with_leading_ones: tensor -> the same of at least so many axes, ones before those that it has. Attributes:
+ * how many. */
+ONNXC_OPERATOR(with_leading_ones)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
+                                  int32_t out_count, const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int32_t rank = (int32_t)attributes[1], ones = rank > in->rank ? rank - in->rank : 0;
+    int64_t padded[ONNXC_MAX_RANK], slot = attributes[0], *dims = padded;
+    if (ones == 0) return onnxc_return_item(context, out, slot, in);
+    onnxc_value item = *in;
+    if (slot < 0) item.object = NULL; /* an output of the model is a copy with these dims */
+    else dims = onnxc_buffer(context, (int32_t)slot, sizeof padded);
+    if (dims == NULL) return context->status;
+    for (int32_t a = 0; a < rank; a++) dims[a] = a < ones ? 1 : in->dims[a - ones];
+    item.rank = rank;
+    item.dims = dims;
+    return onnxc_return_item(context, out, slot, &item);
+}
+
 /* elements_of: tensor of numbers -> its elements along one axis. No attributes. */
 ONNXC_OPERATOR(elements_of) {
     int64_t count = onnxc_elements(in->rank, in->dims);

@@ -36,6 +36,7 @@ from .model_file import ModelFile, open_model
 from .onnx_ops.rules import Rule, is_optional
 from .operator_sets import with_functions
 from .operators import Operators, find_rule
+from .ranks import Ranks
 from .regions import (
     NothingThere,
     RanksDiffer,
@@ -49,17 +50,13 @@ from .regions import (
     common_types,
     emit_if,
     failing,
-    holds,
 )
 from .states import facts_of_states, sizes_of_states, with_states
 from .walk import all_node_lists, captured_names, initializers, topological_order
 
 T = TypeVar("T")
 
-#: Where only the run knows a tensor's rank, what computes with it is imported for 0 to as many axes.
-MOST_AXES = 5
-
-#: How many times a model may ask for such cases: those of ranks that depend on others multiply.
+#: How many cases of ranks that only the run knows a model may have: those that depend on others multiply.
 MOST_CASES = 500
 
 
@@ -86,9 +83,7 @@ class Importer:
         self.dim_names: dict[str, str] = {}  # variable → what the model calls it
         self.settled: dict[str, tuple[str, int]] = {}  # what the model calls it → variable, and its number
         self.original: dict[str, Dimension] = {}  # what the model calls it → variable, or number
-        self.ranks: dict[Value, Dimension] = {}  # of tensors whose rank only the run knows
-        # In a region: the same as tensors of a rank, and the first elements of sequences of them.
-        self.met: dict[tuple[Value, Builder], Value] = {}
+        self.ranks = Ranks()
         self.cases = 0  # that ranks which only the run knows were imported for
         self.usual: dict[str, int] = {}  # what the model calls it → its size where nothing else tells
         #: What gradients are taken by: what is computed of it is differentiated, so never folded here.
@@ -412,8 +407,7 @@ class Importer:
         rule = rule or find_rule(domain, node.op_type, opset)
         if rule is None:
             return self._expanded(scope, node, opset, operands)
-        if not rule.any_rank:
-            operands = [None if v is None else self.ranked(builder, v) for v in operands]
+        operands = self.ranks.operands(builder, rule, operands)
         while operands and operands[-1] is None:
             operands.pop()
         attributes = {a.name: self._attribute(a) for a in node.attribute if not a.name.startswith("__")}
@@ -428,46 +422,6 @@ class Importer:
             if name and (index >= len(results) or results[index] is None):
                 raise UnsupportedError(f"its output {index} ('{name}') is not available")
         return tuple(results)
-
-    def first_of(self, b: RuleBuilder, sequence: Value) -> Value:
-        """The first element of a sequence, the same value whenever it is asked for; ranked."""
-        assert isinstance(sequence.type, SequenceType) and sequence.type.element is not None
-        found = self._met(b, sequence)
-        if found is None:
-            zero = b.constant(0, "int64")
-            found = b.call("sequence_at", [sequence, zero], [sequence.type.element])[0]
-            self.met[sequence, b] = found
-        return self.ranked(b, found)
-
-    def _met(self, b: RuleBuilder, value: Value) -> Value | None:
-        around: Builder | None = b
-        while around is not None:
-            if (value, around) in self.met:
-                return self.met[value, around]
-            around = around.parent
-        return None
-
-    def ranked(self, b: RuleBuilder, value: Value) -> Value:
-        """A tensor whose rank only the run knows as one of the rank that it has in the case at hand;
-        RanksDiffer where there are several left."""
-        if not isinstance(value.type, UnrankedType):
-            return value
-        dtype = value.type.dtype
-        home, value = b.home(value)
-        known = self._met(b, value)
-        if known is not None:
-            return known
-        if value not in self.ranks:  # told where the value comes from, for all who read it
-            count = home.call("rank_of", [value], [TensorType("int64", ())])[0]
-            self.ranks[value] = home.dimension(count, 0, "rank")
-        rank = self.ranks[value]
-        for number in range(MOST_AXES + 1):
-            if holds(b, dimension.compare("eq", rank, number)):
-                shape = tuple(b.fresh("n") for _ in range(number))
-                found = b.call("with_rank", [value], [TensorType(dtype, shape)])[0]
-                self.met[value, b] = found
-                return found
-        raise TypeMismatch(f"a tensor of more than {MOST_AXES} axes")
 
     def _expanded(
         self, scope: Scope, node: onnx.NodeProto, opset: int, operands: Sequence[Value | None]

@@ -96,11 +96,15 @@ class Site:
 
     def first_of(self, b: RuleBuilder, sequence: Value) -> Value:
         """The first element of a sequence as a tensor of the rank that it has in the case at hand."""
-        return self.importer.first_of(b, sequence)
+        return self.importer.ranks.first_of(b, sequence)
 
     def ranked(self, b: RuleBuilder, value: Value) -> Value:
         """A tensor as one of the rank that it has in the case at hand; RanksDiffer where several are left."""
-        return self.importer.ranked(b, value)
+        return self.importer.ranks.ranked(b, value)
+
+    def with_rank(self, b: RuleBuilder, value: Value, rank: int) -> Value:
+        """A tensor as one of this rank, unless its own is known; the run fails where it is another."""
+        return self.importer.ranks.with_rank(b, value, rank)
 
     def region(
         self, proto: onnx.GraphProto, inputs: Sequence[Type], facts: Mapping[str, Dimension] | None = None

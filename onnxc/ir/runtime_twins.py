@@ -315,6 +315,11 @@ def rank_of(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.
     return [np.asarray(inputs[0].ndim, np.int64)]
 
 
+def with_leading_ones(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """x -> x of at least so many axes, ones before its own."""
+    return [inputs[0].reshape((1,) * (attributes[0] - inputs[0].ndim) + inputs[0].shape)]
+
+
 def elements_of(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
     """x -> its elements along one axis."""
     return [inputs[0].reshape(-1)]
@@ -478,6 +483,7 @@ TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
     "rank_of": rank_of,
     "elements_of": elements_of,
     "with_any_rank": same,
+    "with_leading_ones": with_leading_ones,
     "with_rank": same,
     "numbers_to_strings": numbers_to_strings,
     "strings_to_numbers": strings_to_numbers,

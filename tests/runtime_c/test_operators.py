@@ -48,6 +48,7 @@ SYMBOLS = (
     "elements_of",
     "with_any_rank",
     "with_rank",
+    "with_leading_ones",
     "numbers_to_strings",
     "strings_to_numbers",
     "strings_equal",
@@ -392,6 +393,23 @@ def test_a_loop_can_be_cancelled(run):
     canceller.join()
     assert caught.value.status == ERRORS["cancelled"]
     same(run.repeat([], np.zeros(1), 2), [np.zeros(1)] * 2)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0, 3), (2, 3, 2)])
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "string"])
+def test_ones_come_before_the_axes_of_a_tensor(run, dtype, shape):
+    x = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+    x = x.astype(str).astype(object) if dtype == "string" else x.astype(dtype)
+    for rank in (3, 5):
+        (y,) = run("with_leading_ones", x, attributes=(rank,))
+        assert y.shape == (1,) * (rank - len(shape)) + shape
+        same([y], TWINS["with_leading_ones"]([x], [rank]))
+
+
+def test_a_tensor_of_more_axes_than_are_asked_for_stays_as_it_is(run):
+    x = np.zeros((2, 1, 3))
+    assert run("with_leading_ones", x, attributes=(1,))[0].shape == x.shape
+    assert TWINS["with_leading_ones"]([x], [1])[0].shape == x.shape
 
 
 def test_an_optional_has_its_element_or_none(run):

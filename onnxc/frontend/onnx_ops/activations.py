@@ -7,7 +7,7 @@ import math
 from ...ir import dtypes, expr, ops
 from ...ir.expr import Expr
 from .common import along, floating, one_of, scalar, with_consumed_inputs
-from .rules import onnx_op
+from .rules import BROADCAST, onnx_op
 
 
 @onnx_op(since=6)
@@ -20,7 +20,7 @@ def LeakyRelu(b, X, *, alpha=0.01):
     return b.map(X, lambda x: expr.where(x < 0, alpha * x, x))
 
 
-@onnx_op(since=7)
+@onnx_op(since=7, ranks={"X": "n", "slope": "<=n"})
 def PRelu(b, X, slope):
     result = b.map(X, slope, lambda x, s: expr.where(x < 0, s * x, x))
     if result.rank != X.rank:
@@ -101,7 +101,7 @@ def Swish(b, X, *, alpha=1.0):
     return b.map(X, lambda x: x * expr.sigmoid(alpha * x))
 
 
-@onnx_op(since=28)
+@onnx_op(since=28, ranks=BROADCAST)
 def SwiGLU(b, A, B, *, alpha=1.0):
     return b.map(A, B, lambda x, y: x * expr.sigmoid(alpha * x) * y)
 
@@ -148,7 +148,7 @@ def Gelu(b, X, *, approximate="none"):
     return b.map(X, tanh_gelu if approximate == "tanh" else gelu)
 
 
-@onnx_op(since=11)
+@onnx_op(since=11, ranks={"min": "<=1", "max": "<=1"})
 def Clip(b, input, min=None, max=None):
     """max wins where min is greater."""
     if min is not None:

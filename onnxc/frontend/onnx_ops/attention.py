@@ -110,7 +110,10 @@ def _extended(b: Builder, mask: Value, keys: Dimension) -> Value:
 # Attention ---------------------------------------------------------------------------------------
 
 
-@onnx_op(since=24)
+_RANKS = {"Q": "n", "K": "n", "V": "n", "attn_mask": "<=4", "past_key": 4, "past_value": 4}
+
+
+@onnx_op(since=24, ranks={**_RANKS, "nonpad_kv_seqlen": 1})
 def Attention(
     b,
     Q,
@@ -148,7 +151,7 @@ def Attention(
     return y if Q.rank == 4 else join_heads(b, y), k, v, scores
 
 
-@onnx_op(since=23, name="Attention")
+@onnx_op(since=23, name="Attention", ranks=_RANKS)
 def _attention_23(
     b,
     Q,
@@ -318,7 +321,7 @@ def _turned_halves(b: Builder, x: Value, cosines: Value, sines: Value, half: Dim
     return b.map(b.take(x, 3, 0, 2 * half), exchanged, cosines, sines, lambda p, q, c, s: c * p + s * q)
 
 
-@onnx_op(since=23)
+@onnx_op(since=23, ranks={"cos_cache": "n", "sin_cache": "n", "position_ids": 2})
 def RotaryEmbedding(
     b, X, cos_cache, sin_cache, position_ids=None, *, interleaved=0, num_heads=None, rotary_embedding_dim=0
 ):

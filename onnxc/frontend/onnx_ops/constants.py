@@ -58,7 +58,7 @@ def ConstantOfShape(b, input, *, value=None):
 # Numbers from indices ----------------------------------------------------------------------------
 
 
-@onnx_op(since=11)
+@onnx_op(since=11, ranks={"*": "<=1"})
 def Range(b, start, limit, delta, *, stash_type=1):
     """max(ceil((limit - start) / delta), 0) numbers: start + i * delta. 16-bit floats compute in
     float32."""
@@ -123,7 +123,7 @@ def EyeLike(b, input, *, dtype=None, k=0):
     return generate(b, input.shape, (expr.index(0) + k).equals(expr.index(1)).cast(name))
 
 
-@onnx_op(since=14)
+@onnx_op(since=14, ranks={"k": "<=1"})
 def Trilu(b, input, k=None, *, upper=1):
     """The triangle on and above (below) the k-th diagonal; zeros elsewhere."""
     if input.rank < 2:
@@ -137,14 +137,14 @@ def Trilu(b, input, k=None, *, upper=1):
     return b.map(input, offset, zeros(b, input.dtype, ()), triangle)
 
 
-@onnx_op(since=9)
+@onnx_op(since=9, ranks={"depth": "<=1", "values": 1})
 def OneHot(b, indices, depth, values, *, axis=-1):
     """values[1] where the place along a new axis is the index, else values[0]; negative indices
     count from the end."""
     if dims.equal(values.tensor.count, 2) is False:
         raise ops.TypeMismatch(f"its values are {values.type} where two are needed")
     place = b.axis(axis, indices.rank + 1)
-    count = b.dimension(b.cast(depth, "int64"), 0, "depth")
+    count = b.dimension(b.cast(scalar(b, depth, "depth"), "int64"), 0, "depth")
     if isinstance(count, int) and count < 0:
         raise ops.TypeMismatch(f"the depth {count} is negative")
     off, on = (b.reshape(b.take(values, 0, k, 1), ()) for k in range(2))
@@ -178,7 +178,7 @@ def NonZero(b, X):
     return nonzero(b, X)
 
 
-@onnx_op(since=9)
+@onnx_op(since=9, ranks={"condition": 1})
 def Compress(b, input, condition, *, axis=None):
     """The slices along an axis (the elements, without one) whose condition is true."""
     if condition.rank != 1 or condition.dtype != "bool":

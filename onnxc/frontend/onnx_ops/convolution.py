@@ -147,7 +147,7 @@ def _biased(b: Builder, y: Value, bias: Value | None) -> Value:
     return y if bias is None else b.map(y, along(b, bias, 0, y.rank - 1), lambda e, c: e + c)
 
 
-@onnx_op(since=1)
+@onnx_op(since=1, ranks={"X": "n", "W": "n", "B": 1})
 def Conv(
     b, X, W, B=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None, pads=None, strides=None
 ):
@@ -155,7 +155,7 @@ def Conv(
     return convolved(b, X, W, place, group, B)
 
 
-@onnx_op(since=1)
+@onnx_op(since=1, ranks={"X": "n", "W": "n", "B": 1})
 def ConvTranspose(
     b,
     X,
@@ -209,7 +209,7 @@ def by_channels(b: Builder, x: Value, w: Value, bias: Value | None = None, dilat
     return _biased(b, b.contract("nctk", "ck", "nct", windows, b.reshape(w, (channels, taps))), bias)
 
 
-@onnx_op(since=27)
+@onnx_op(since=27, ranks={"input": 3, "weight": 3, "bias": 1, "past_state": 3})
 def CausalConvWithState(b, input, weight, bias=None, past_state=None, *, activation="none"):
     """A convolution of each channel with its past, which is zeros or the state that the last
     call gave."""
@@ -230,7 +230,7 @@ def CausalConvWithState(b, input, weight, bias=None, past_state=None, *, activat
     ), state
 
 
-@onnx_op(since=10)
+@onnx_op(since=10, ranks={"x": "n", "w": "n", "x_zero_point": "<=1", "w_zero_point": "<=1"})
 def ConvInteger(
     b,
     x,
@@ -266,7 +266,7 @@ def _per_kernel(b: Builder, value: Value, count: Dimension, rank: int) -> Value:
     return along(b, b.broadcast(value, (count,)), 0, rank)
 
 
-@onnx_op(since=10)
+@onnx_op(since=10, ranks={"x": "n", "w": "n", "B": 1, "*": "<=1"})
 def QLinearConv(
     b,
     x,

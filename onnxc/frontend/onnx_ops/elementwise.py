@@ -10,7 +10,7 @@ from ...ir.builder import Builder
 from ...ir.expr import Expr
 from ...ir.graph import TensorType, Value
 from .common import one_of, with_axis, with_consumed_inputs
-from .rules import onnx_op
+from .rules import BROADCAST, onnx_op
 
 # Arithmetic --------------------------------------------------------------------------------------
 
@@ -20,17 +20,17 @@ def Identity(b, input):
     return input
 
 
-@onnx_op(since=7)
+@onnx_op(since=7, ranks=BROADCAST)
 def Add(b, A, B):
     return b.map(A, B, lambda x, y: x + y)
 
 
-@onnx_op(since=7)
+@onnx_op(since=7, ranks=BROADCAST)
 def Sub(b, A, B):
     return b.map(A, B, lambda x, y: x - y)
 
 
-@onnx_op(since=7)
+@onnx_op(since=7, ranks=BROADCAST)
 def Mul(b, A, B):
     return b.map(A, B, lambda x, y: x * y)
 
@@ -39,13 +39,13 @@ def _divided(x: Expr, y: Expr) -> Expr:
     return expr.check(y._with("ne", 0), x / y, "division_by_zero") if dtypes.is_integer(x.dtype) else x / y
 
 
-@onnx_op(since=7)
+@onnx_op(since=7, ranks=BROADCAST)
 def Div(b, A, B):
     """Integers divide toward zero; dividing one by zero fails the run."""
     return b.map(A, B, _divided)
 
 
-@onnx_op(since=10)
+@onnx_op(since=10, ranks=BROADCAST)
 def Mod(b, A, B, *, fmod=0):
     """The remainder with B's sign, or with A's if fmod."""
     one_of(fmod, (0, 1), "fmod")
@@ -60,7 +60,7 @@ def Mod(b, A, B, *, fmod=0):
     return b.map(A, B, remainder)
 
 
-@onnx_op(since=7)
+@onnx_op(since=7, ranks=BROADCAST)
 def Pow(b, X, Y):
     return b.map(X, Y, lambda x, y: x**y)
 
@@ -189,7 +189,7 @@ def Atanh(b, input):
 # Comparison and logic ----------------------------------------------------------------------------
 
 
-@onnx_op(since=7)
+@onnx_op(since=7, ranks=BROADCAST)
 def Equal(b, A, B):
     if A.dtype == B.dtype == "string":
         shape = ops.broadcast_shapes(A.shape, B.shape)
@@ -198,37 +198,37 @@ def Equal(b, A, B):
     return b.map(A, B, lambda x, y: x.equals(y))
 
 
-@onnx_op(since=7)
+@onnx_op(since=7, ranks=BROADCAST)
 def Greater(b, A, B):
     return b.map(A, B, lambda x, y: x > y)
 
 
-@onnx_op(since=12)
+@onnx_op(since=12, ranks=BROADCAST)
 def GreaterOrEqual(b, A, B):
     return b.map(A, B, lambda x, y: x >= y)
 
 
-@onnx_op(since=7)
+@onnx_op(since=7, ranks=BROADCAST)
 def Less(b, A, B):
     return b.map(A, B, lambda x, y: x < y)
 
 
-@onnx_op(since=12)
+@onnx_op(since=12, ranks=BROADCAST)
 def LessOrEqual(b, A, B):
     return b.map(A, B, lambda x, y: x <= y)
 
 
-@onnx_op(since=7)
+@onnx_op(since=7, ranks=BROADCAST)
 def And(b, A, B):
     return b.map(A, B, lambda x, y: x & y)
 
 
-@onnx_op(since=7)
+@onnx_op(since=7, ranks=BROADCAST)
 def Or(b, A, B):
     return b.map(A, B, lambda x, y: x | y)
 
 
-@onnx_op(since=7)
+@onnx_op(since=7, ranks=BROADCAST)
 def Xor(b, A, B):
     return b.map(A, B, lambda x, y: x ^ y)
 
@@ -238,17 +238,17 @@ def Not(b, X):
     return b.map(X, lambda x: ~x)
 
 
-@onnx_op(since=18)
+@onnx_op(since=18, ranks=BROADCAST)
 def BitwiseAnd(b, A, B):
     return b.map(A, B, lambda x, y: x & y)
 
 
-@onnx_op(since=18)
+@onnx_op(since=18, ranks=BROADCAST)
 def BitwiseOr(b, A, B):
     return b.map(A, B, lambda x, y: x | y)
 
 
-@onnx_op(since=18)
+@onnx_op(since=18, ranks=BROADCAST)
 def BitwiseXor(b, A, B):
     return b.map(A, B, lambda x, y: x ^ y)
 
@@ -258,7 +258,7 @@ def BitwiseNot(b, X):
     return b.map(X, lambda x: ~x)
 
 
-@onnx_op(since=11)
+@onnx_op(since=11, ranks=BROADCAST)
 def BitShift(b, X, Y, *, direction):
     """Shifting by the width or more leaves copies of the sign on the right, else zeros."""
     one_of(direction, ("LEFT", "RIGHT"), "direction")
@@ -286,7 +286,7 @@ def IsInf(b, X, *, detect_negative=1, detect_positive=1):
     return b.map(X, lambda x: expr.const(False, "bool"))
 
 
-@onnx_op(since=9)
+@onnx_op(since=9, ranks=BROADCAST)
 def Where(b, condition, X, Y):
     return b.map(condition, X, Y, expr.where)
 
@@ -300,22 +300,22 @@ def _folded(b: Builder, values: tuple[Value, ...], combine: Callable[[Expr, Expr
     return functools.reduce(lambda x, y: b.map(x, y, combine), values)
 
 
-@onnx_op(since=6)
+@onnx_op(since=6, ranks=BROADCAST)
 def Max(b, *data_0):
     return _folded(b, data_0, Expr.maximum)
 
 
-@onnx_op(since=6)
+@onnx_op(since=6, ranks=BROADCAST)
 def Min(b, *data_0):
     return _folded(b, data_0, Expr.minimum)
 
 
-@onnx_op(since=6)
+@onnx_op(since=6, ranks=BROADCAST)
 def Sum(b, *data_0):
     return _folded(b, data_0, lambda x, y: x + y)
 
 
-@onnx_op(since=6)
+@onnx_op(since=6, ranks=BROADCAST)
 def Mean(b, *data_0):
     return b.map(Sum(b, *data_0), lambda x: x / len(data_0))
 

@@ -42,7 +42,7 @@ def _one(b: Builder, x: Value, axis: int, place: int, shape: Shape) -> Value:
     return b.reshape(part, (*x.shape[:axis], *shape, *x.shape[axis + 1 :]))
 
 
-@onnx_op(since=11)
+@onnx_op(since=11, ranks={"*": "n"})
 def GatherElements(b, data, indices, *, axis=0):
     return b.emit(ops.Gather("elements", b.axis(axis, _with_axes(data).rank)), data, _indices(indices))[0]
 
@@ -62,7 +62,7 @@ def _positions(b: Builder, indices: Value, most: int) -> Value:
     return with_size(b, _indices(indices), indices.rank - 1, decided(b, indices.shape[-1], most))
 
 
-@onnx_op(since=10)
+@onnx_op(since=10, ranks={"sequence_lens": 1})
 def ReverseSequence(b, input, sequence_lens, *, batch_axis=1, time_axis=0):
     """The first sequence_lens[i] steps of batch i in reverse order, the rest as they are."""
     if {batch_axis, time_axis} != {0, 1} or input.rank < 2:
@@ -81,7 +81,7 @@ def ReverseSequence(b, input, sequence_lens, *, batch_axis=1, time_axis=0):
 # Writing -----------------------------------------------------------------------------------------
 
 
-@onnx_op(since=11)
+@onnx_op(since=11, ranks={"*": "n"})
 def ScatterElements(b, data, indices, updates, *, axis=0, reduction="none"):
     one_of(reduction, ("none", "add", "mul", "min", "max"), "reduction")
     if not data.rank == indices.rank == updates.rank:
@@ -93,7 +93,7 @@ def ScatterElements(b, data, indices, updates, *, axis=0, reduction="none"):
     return b.emit(ops.Scatter("elements", place, reduction), data, _indices(indices), updates)[0]
 
 
-@onnx_op(since=9)
+@onnx_op(since=9, ranks={"*": "n"})
 def Scatter(b, data, indices, updates, *, axis=0):
     return ScatterElements(b, data, indices, updates, axis=axis)
 
@@ -110,7 +110,7 @@ def ScatterND(b, data, indices, updates, *, reduction="none"):
     return b.emit(ops.Scatter("nd", 0, reduction), data, _positions(b, indices, data.rank), updates)[0]
 
 
-@onnx_op(since=24)
+@onnx_op(since=24, ranks={"past_cache": "n", "update": "n", "write_indices": 1})
 def TensorScatter(b, past_cache, update, write_indices=None, *, axis=-2, mode="linear"):
     """The cache with update written along an axis from write_indices of each batch on;
     `circular` goes on at the start."""
@@ -131,7 +131,7 @@ def TensorScatter(b, past_cache, update, write_indices=None, *, axis=-2, mode="l
 # Choosing ----------------------------------------------------------------------------------------
 
 
-@onnx_op(since=11)
+@onnx_op(since=11, ranks={"K": "<=1"})
 def TopK(b, X, K, *, axis=-1, largest=1, sorted=1):
     """The K greatest (least) elements along an axis, in order, and their places."""
     place = b.axis(axis, _with_axes(X).rank)
@@ -145,7 +145,7 @@ def TopK(b, X, K, *, axis=-1, largest=1, sorted=1):
     return b.emit(ops.Sort(place, bool(largest), dims.minimum(count, size)), X)
 
 
-@onnx_op(since=10, name="TopK")
+@onnx_op(since=10, name="TopK", ranks={"K": "<=1"})
 def _topk_10(b, X, K, *, axis=-1):
     return TopK(b, X, K, axis=axis)
 
@@ -155,7 +155,7 @@ def _topk_1(b, X, *, axis=-1, k):
     return TopK(b, X, b.constant(k, "int64"), axis=axis)
 
 
-@onnx_op(since=10)
+@onnx_op(since=10, ranks={"boxes": 3, "scores": 3, "*": "<=1"})
 def NonMaxSuppression(
     b,
     boxes,

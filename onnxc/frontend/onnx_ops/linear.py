@@ -14,6 +14,7 @@ from ...ir import dims, dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import TensorType, Value
+from ..regions import RuleBuilder
 from .common import drop_axes, floating, insert_axes, require_square, wide
 from .quantization import centred, quantised, refuse_bad_scale
 from .rules import onnx_op
@@ -72,7 +73,7 @@ def MatMul(b, A, B):
     return product(b, A, B)
 
 
-@onnx_op(since=7)
+@onnx_op(since=7, ranks={"A": 2, "B": 2, "C": "<=2"})
 def Gemm(b, A, B, C=None, *, alpha=1.0, beta=1.0, transA=0, transB=0):
     """alpha * A B + beta * C"""
     if A.rank != 2 or B.rank != 2:
@@ -116,12 +117,17 @@ def _centred(b: Builder, x: Value, zero: Value | None, rows: bool) -> Value:
     return b.map(x, _parameter(b, zero, x, rows), centred)
 
 
-@onnx_op(since=10)
+@onnx_op(since=10, ranks={"a_zero_point": "<=1", "b_zero_point": "<=1"})
 def MatMulInteger(b, A, B, a_zero_point=None, b_zero_point=None):
     return product(b, _centred(b, A, a_zero_point, True), _centred(b, B, b_zero_point, False), "int32")
 
 
-@onnx_op(since=10)
+@onnx_op(
+    since=10,
+    ranks=dict.fromkeys(
+        ("a_scale", "a_zero_point", "b_scale", "b_zero_point", "y_scale", "y_zero_point"), "<=1"
+    ),
+)
 def QLinearMatMul(b, a, a_scale, a_zero_point, b_, b_scale, b_zero_point, y_scale, y_zero_point):
     for scale in (a_scale, b_scale, y_scale):
         refuse_bad_scale(b, scale, divides=scale is y_scale)
@@ -140,13 +146,17 @@ def QLinearMatMul(b, a, a_scale, a_zero_point, b_, b_scale, b_zero_point, y_scal
 # Einsum ------------------------------------------------------------------------------------------
 
 
-@onnx_op(since=12)
+@onnx_op(since=12, any_rank=True)
 def Einsum(b, *Inputs, equation):
     """Operands are contracted one after the other; each keeps the axes that the output or later
     operands name. As in numpy an axis that is known to be of size 1 is repeated where another
     of its name is longer."""
-    terms, out, dots = _parsed(equation, [v.rank for v in Inputs])
-    operands = [_diagonal(b, term, value) for term, value in zip(terms, Inputs)]
+    named = equation.replace(" ", "").partition("->")[0].split(",")
+    if len(named) != len(Inputs):
+        raise ops.TypeMismatch(f"'{equation}' has {len(named)} terms for {len(Inputs)} inputs")
+    values = [_of_term(b, *pair) for pair in zip(named, Inputs)]
+    terms, out, dots = _parsed(equation, [v.rank for v in values])
+    operands = [_diagonal(b, term, value) for term, value in zip(terms, values)]
     ones = {c for labels, value in operands for c, size in zip(labels, value.shape) if size == 1}
     operands = _agreed(b, operands, dots + "".join(sorted(ones)))
     for label in out:
@@ -165,12 +175,15 @@ def Einsum(b, *Inputs, equation):
     return b.transpose(total, [labels.index(c) for c in out])
 
 
+def _of_term(b: RuleBuilder, term: str, x: Value) -> Value:
+    """An operand of the rank that its term tells unless axes are left out there."""
+    return b.site.ranked(b, x) if "..." in term else b.site.with_rank(b, x, len(term))
+
+
 def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str, str]:
     """Every operand's labels, the output's, and the letters that stand for ellipses."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
-    if len(terms) != len(ranks):
-        raise ops.TypeMismatch(f"'{equation}' has {len(terms)} terms for {len(ranks)} inputs")
     free = [c for c in string.ascii_letters if c not in equation]
     depth = max([r - len(t.replace("...", "")) for t, r in zip(terms, ranks) if "..." in t], default=0)
     if depth > len(free):

@@ -10,12 +10,12 @@ from .reductions import ReduceMean, log_softmax
 from .rules import onnx_op
 
 
-@onnx_op(since=12)
+@onnx_op(since=12, ranks={"weight": 1})
 def NegativeLogLikelihoodLoss(b, input, target, weight=None, *, ignore_index=None, reduction="mean"):
     return _likelihood(b, input, target, weight, ignore_index, reduction)
 
 
-@onnx_op(since=12)
+@onnx_op(since=12, ranks={"weights": 1})
 def SoftmaxCrossEntropyLoss(b, scores, labels, weights=None, *, ignore_index=None, reduction="mean"):
     logarithms = log_softmax(b, scores, [1])
     return _likelihood(b, logarithms, labels, weights, ignore_index, reduction), logarithms

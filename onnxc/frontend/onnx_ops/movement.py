@@ -33,7 +33,7 @@ from .rules import onnx_op
 # Shapes ------------------------------------------------------------------------------------------
 
 
-@onnx_op(since=5)
+@onnx_op(since=5, ranks={"shape": 1})
 def Reshape(b, data, shape, *, allowzero=0):
     """A size 0 copies the input's unless allowzero; -1 is what remains. Sizes that are data may
     be either: what they mean is computed by the run."""
@@ -96,7 +96,7 @@ def Flatten(b, input, *, axis=1):
     return b.reshape(input, (dims.product(input.shape[:axis]), dims.product(input.shape[axis:])))
 
 
-@onnx_op(since=13)
+@onnx_op(since=13, ranks={"axes": "<=1"})
 def Squeeze(b, data, axes=None):
     """Without axes every axis of size 1 goes, which may be for the run to tell."""
     if axes is None:
@@ -112,7 +112,7 @@ def _squeeze_1(b, data, *, axes=None):
     return Squeeze(b, data, axes)
 
 
-@onnx_op(since=13)
+@onnx_op(since=13, ranks={"axes": "<=1"})
 def Unsqueeze(b, data, axes):
     return b.reshape(data, with_ones(b, data.shape, axes))
 
@@ -152,19 +152,19 @@ _FAR = 1 << 61
 # Joins and cuts ----------------------------------------------------------------------------------
 
 
-@onnx_op(since=4)
+@onnx_op(since=4, ranks={"*": "n"})
 def Concat(b, *inputs, axis):
     if not inputs:
         raise ops.TypeMismatch("it has no inputs")
     return b.concat(inputs, axis)
 
 
-@onnx_op(since=1, name="Concat")
+@onnx_op(since=1, name="Concat", ranks={"*": "n"})
 def _concat_1(b, *inputs, axis=None):
     return Concat(b, *inputs, axis=1 if axis is None else axis)
 
 
-@onnx_op(since=13)
+@onnx_op(since=13, ranks={"split": 1})
 def Split(b, input, split=None, *, axis=0, num_outputs=None):
     """Parts of the sizes given, or as many equal ones as there are outputs, the last of which
     may be smaller."""
@@ -211,13 +211,13 @@ def _split_2(b, input, *, split=None, axis=0):
     return Split(b, input, split, axis=axis)
 
 
-@onnx_op(since=1, name="Split")
+@onnx_op(since=1, name="Split", ranks={"split": 1})
 def _split_1(b, input, split=None, *, axis=None):
     """The sizes are an attribute or an input of the same name, which has the type of what is split."""
     return Split(b, input, b.cast(split, "int64") if isinstance(split, Value) else split, axis=axis or 0)
 
 
-@onnx_op(since=10)
+@onnx_op(since=10, ranks={"starts": 1, "ends": 1, "axes": 1, "steps": 1})
 def Slice(b, data, starts, ends, axes=None, steps=None):
     """x[start:end:step] along some axes, with Python's meaning of negative numbers and of those
     out of range."""
@@ -293,7 +293,7 @@ def _slice_1(b, data, *, starts, ends, axes=None):
 # Pads --------------------------------------------------------------------------------------------
 
 
-@onnx_op(since=11)
+@onnx_op(since=11, ranks={"pads": "<=2", "constant_value": "<=1", "axes": 1})
 def Pad(b, data, pads, constant_value=None, axes=None, *, mode="constant"):
     """Negative pads cut elements away, and with constant padding also what the other side adds."""
     one_of(mode, ("constant", "edge", "reflect", "wrap"), "mode")
@@ -360,7 +360,7 @@ def _pad_1(b, data, *, paddings, mode="constant", value=0.0):
     return _pad_2(b, data, pads=paddings, mode=mode, value=value)
 
 
-@onnx_op(since=18)
+@onnx_op(since=18, ranks={"shape": 1})
 def CenterCropPad(b, input_data, shape, *, axes=None):
     """The middle of what is too long, and zeros around what is too short."""
     chosen = [b.axis(a, input_data.rank) for a in (range(input_data.rank) if axes is None else axes)]
@@ -381,7 +381,7 @@ def CenterCropPad(b, input_data, shape, *, axes=None):
 # Repeats -----------------------------------------------------------------------------------------
 
 
-@onnx_op(since=8)
+@onnx_op(since=8, ranks={"shape": 1})
 def Expand(b, input, shape):
     sizes = b.dimensions(shape, 0, "size")
     if any(dims.less(d, 0) for d in sizes):
@@ -389,7 +389,7 @@ def Expand(b, input, shape):
     return b.broadcast(input, sizes)
 
 
-@onnx_op(since=6)
+@onnx_op(since=6, ranks={"repeats": 1})
 def Tile(b, input, repeats):
     times = b.dimensions(repeats, 0, "repeats")
     if len(times) != input.rank:
@@ -411,7 +411,7 @@ def tiled(b: Builder, x: Value, times: Sequence[Dimension]) -> Value:
     return b.reshape(whole, [d * t for d, t in zip(x.shape, times)])
 
 
-@onnx_op(since=1, name="Tile")
+@onnx_op(since=1, name="Tile", ranks={"tiles": "<=1", "axis": "<=1"})
 def _tile_1(b, input, tiles, axis):
     times = at_axes(b, b.cast(tiles, "int64"), b.cast(axis, "int64"), input.rank, 1)
     return tiled(b, input, times)

@@ -53,7 +53,7 @@ def _broadcasts_to(value: Value | None, x: Value, name: str) -> None:
         raise ops.TypeMismatch(f"the {name} {value.type} does not broadcast to {x.type}")
 
 
-@onnx_op(since=17)
+@onnx_op(since=17, ranks={"X": "n", "Scale": "<=n", "B": "<=n"})
 def LayerNormalization(b, X, Scale, B=None, *, axis=-1, epsilon=1e-5, stash_type=1):
     axes = range(b.axis(axis, X.rank), X.rank)
     _broadcasts_to(Scale, X, "scale")
@@ -71,7 +71,7 @@ def LayerNormalization(b, X, Scale, B=None, *, axis=-1, epsilon=1e-5, stash_type
     return y, *(b.cast(v, _stashed(stash_type)) for v in (average, inverse))
 
 
-@onnx_op(since=23)
+@onnx_op(since=23, ranks={"X": "n", "scale": "<=n"})
 def RMSNormalization(b, X, scale, *, axis=-1, epsilon=1e-5, stash_type=1):
     axes, dtype = range(b.axis(axis, X.rank), X.rank), _stash(stash_type, X.dtype)
     _broadcasts_to(scale, X, "scale")
@@ -82,7 +82,7 @@ def RMSNormalization(b, X, scale, *, axis=-1, epsilon=1e-5, stash_type=1):
     )
 
 
-@onnx_op(since=6)
+@onnx_op(since=6, ranks={"scale": 1, "B": 1})
 def InstanceNormalization(b, input, scale, B, *, epsilon=1e-5):
     if input.rank < 2:
         raise ops.TypeMismatch(f"{input.type} has no axis of channels")
@@ -108,12 +108,12 @@ def _scaled(x: Expr, scale: Expr, bias: Expr | None = None) -> Expr:
 _instance_normalization_1 = with_consumed_inputs(InstanceNormalization)
 
 
-@onnx_op(since=21)
+@onnx_op(since=21, ranks={"scale": 1, "bias": 1})
 def GroupNormalization(b, X, scale, bias, *, epsilon=1e-5, num_groups, stash_type=1):
     return _grouped(b, X, scale, bias, epsilon, num_groups, _stash(stash_type, X.dtype), True)
 
 
-@onnx_op(since=18, name="GroupNormalization")
+@onnx_op(since=18, name="GroupNormalization", ranks={"scale": 1, "bias": 1})
 def _group_normalization_18(b, X, scale, bias, *, epsilon=1e-5, num_groups):
     """Before operator set 21 scale and bias have one element for each group."""
     return _grouped(b, X, scale, bias, epsilon, num_groups, wide(X.dtype), False)
@@ -192,7 +192,7 @@ def LRN(b, X, *, alpha=0.0001, beta=0.75, bias=1.0, size):
 # Batch normalization -----------------------------------------------------------------------------
 
 
-@onnx_op(since=14)
+@onnx_op(since=14, ranks={"scale": 1, "B": 1, "input_mean": 1, "input_var": 1})
 def BatchNormalization(b, X, scale, B, input_mean, input_var, *, epsilon=1e-5, momentum=0.9, training_mode=0):
     """With known statistics x * factor + shift; training, with those of the batch, which move
     the running ones."""
@@ -239,7 +239,7 @@ def _affine(b: Builder, x: Value, parameters: Sequence[Value], epsilon: float) -
     return b.map(x, factor, shift, lambda e, f, s: (e.cast(exact) * f + s).cast(x.dtype))
 
 
-@onnx_op(since=9, name="BatchNormalization")
+@onnx_op(since=9, name="BatchNormalization", ranks={"scale": 1, "B": 1, "mean": 1, "var": 1})
 def _batch_normalization_9(b, X, scale, B, mean, var, *, epsilon=1e-5, momentum=0.9):
     """It is training where statistics are outputs, too."""
     if not any(b.site.wanted[1:]):

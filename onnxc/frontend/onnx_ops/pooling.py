@@ -168,7 +168,7 @@ def _global_lp_pool_1(b, X, *, p=2.0):
 # Inverses and regions ----------------------------------------------------------------------------
 
 
-@onnx_op(since=9)
+@onnx_op(since=9, ranks={"X": "n", "I": "n", "output_shape": 1})
 def MaxUnpool(b, X, I, output_shape=None, *, kernel_shape, pads=None, strides=None):  # noqa: E741
     """X at the places that a MaxPool gave, zeros elsewhere. The places are those of the smallest
     image that MaxPool makes X of; a greater output shape adds zeros at its ends, a smaller one cuts them."""
@@ -213,7 +213,7 @@ def _of_regions(
     return b.cast(made, X.dtype)
 
 
-@onnx_op(since=16)
+@onnx_op(since=16, ranks={"X": 4, "rois": 2, "batch_indices": 1})
 def RoiAlign(
     b,
     X,
@@ -243,7 +243,7 @@ def RoiAlign(
     return _of_regions(b, "roi_align", X, rois, operands, shape, attributes)
 
 
-@onnx_op(since=10, name="RoiAlign")
+@onnx_op(since=10, name="RoiAlign", ranks={"X": 4, "rois": 2, "batch_indices": 1})
 def _roi_align_10(
     b,
     X,
@@ -270,7 +270,7 @@ def _roi_align_10(
     )
 
 
-@onnx_op(since=1)
+@onnx_op(since=1, ranks={"X": 4, "rois": 2})
 def MaxRoiPool(b, X, rois, *, pooled_shape, spatial_scale=1.0):
     """The greatest element of each cell of a grid over each region (batch, x1, y1, x2, y2)."""
     _regions(X, rois, 5)

@@ -98,7 +98,7 @@ def _blocks(b: Builder, x: Value, axis: int, size: int, parameters: Sequence[Val
 # Rules -------------------------------------------------------------------------------------------
 
 
-@onnx_op(since=23)
+@onnx_op(since=23, ranks={"y_scale": "<=s", "y_zero_point": "<=s"})
 def QuantizeLinear(
     b, x, y_scale, y_zero_point=None, *, axis=1, saturate=1, block_size=0, output_dtype=0, precision=0
 ):
@@ -128,7 +128,7 @@ def _held(x: Expr, dtype: str) -> Expr:
     return x if dtypes.itemsize(dtype) > 2 else expr.bitcast(expr.bitcast(x, "uint16"), dtype)
 
 
-@onnx_op(since=10, name="QuantizeLinear")
+@onnx_op(since=10, name="QuantizeLinear", ranks={"y_scale": "<=s", "y_zero_point": "<=s"})
 def quantize_linear_10(b, x, y_scale, y_zero_point=None, *, axis=1, saturate=1, block_size=0, output_dtype=0):
     """Before the type could be told the division is of float32, as in ONNX Runtime."""
     single = dtypes.NUMBERS["float32"]
@@ -145,7 +145,7 @@ def quantize_linear_10(b, x, y_scale, y_zero_point=None, *, axis=1, saturate=1, 
     )
 
 
-@onnx_op(since=10)
+@onnx_op(since=10, ranks={"x_scale": "<=s", "x_zero_point": "<=s"})
 def DequantizeLinear(b, x, x_scale, x_zero_point=None, *, axis=1, block_size=0, output_dtype=0):
     dtype = element_type(output_dtype, "output_dtype") if output_dtype else x_scale.dtype
     refuse_bad_scale(b, x_scale, divides=False)

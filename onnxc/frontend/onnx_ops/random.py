@@ -101,7 +101,7 @@ def classes_at(b: Builder, logits: Value, drawn: Value) -> Value:
 # Dropout -----------------------------------------------------------------------------------------
 
 
-@onnx_op(since=12)
+@onnx_op(since=12, ranks={"ratio": "<=1", "training_mode": "<=1"})
 def Dropout(b, data, ratio=None, training_mode=None, *, seed=None):
     """Passes data on; while training each element is dropped with probability `ratio` and the
     rest scaled to make up for it."""

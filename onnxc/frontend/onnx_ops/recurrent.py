@@ -160,7 +160,10 @@ def of_each_direction(names: Sequence[str], direction: str) -> tuple[str, ...]:
     return tuple(names) * len(DIRECTIONS.get(direction, ("",)))
 
 
-@onnx_op(since=7)
+_RANKS = {"X": 3, "W": 3, "R": 3, "B": 2, "sequence_lens": 1, "initial_h": 3}
+
+
+@onnx_op(since=7, ranks={**_RANKS, "initial_c": 3, "P": 2})
 def LSTM(
     b,
     X,
@@ -211,7 +214,7 @@ def lstm(
     )
 
 
-@onnx_op(since=7)
+@onnx_op(since=7, ranks=_RANKS)
 def GRU(
     b,
     X,
@@ -250,7 +253,7 @@ def GRU(
     )
 
 
-@onnx_op(since=7)
+@onnx_op(since=7, ranks=_RANKS)
 def RNN(
     b,
     X,

@@ -106,27 +106,27 @@ def _square(x: Expr) -> Expr:
     return x * x
 
 
-@onnx_op(since=13)
+@onnx_op(since=13, ranks={"axes": "<=1"})
 def ReduceSum(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
     return _reduced(b, "sum", data, axes, keepdims, noop_with_empty_axes)
 
 
-@onnx_op(since=18)
+@onnx_op(since=18, ranks={"axes": "<=1"})
 def ReduceProd(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
     return _reduced(b, "prod", data, axes, keepdims, noop_with_empty_axes)
 
 
-@onnx_op(since=18)
+@onnx_op(since=18, ranks={"axes": "<=1"})
 def ReduceMax(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
     return _reduced(b, "or" if data.dtype == "bool" else "max", data, axes, keepdims, noop_with_empty_axes)
 
 
-@onnx_op(since=18)
+@onnx_op(since=18, ranks={"axes": "<=1"})
 def ReduceMin(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
     return _reduced(b, "and" if data.dtype == "bool" else "min", data, axes, keepdims, noop_with_empty_axes)
 
 
-@onnx_op(since=18)
+@onnx_op(since=18, ranks={"axes": "<=1"})
 def ReduceMean(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
     """The mean of no elements, which is undefined, is 0, as in ONNX Runtime."""
     total = _combined(b, "sum", data, axes, keepdims, noop_with_empty_axes)
@@ -135,27 +135,27 @@ def ReduceMean(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
     return _finished(b, total, data.dtype, lambda t: t / expr.size(dims.maximum(count, 1)).cast(t.dtype))
 
 
-@onnx_op(since=18)
+@onnx_op(since=18, ranks={"axes": "<=1"})
 def ReduceL1(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
     return _reduced(b, "sum", data, axes, keepdims, noop_with_empty_axes, abs)
 
 
-@onnx_op(since=18)
+@onnx_op(since=18, ranks={"axes": "<=1"})
 def ReduceL2(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
     return _reduced(b, "sum", data, axes, keepdims, noop_with_empty_axes, _square, floating(expr.sqrt))
 
 
-@onnx_op(since=18)
+@onnx_op(since=18, ranks={"axes": "<=1"})
 def ReduceSumSquare(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
     return _reduced(b, "sum", data, axes, keepdims, noop_with_empty_axes, _square)
 
 
-@onnx_op(since=18)
+@onnx_op(since=18, ranks={"axes": "<=1"})
 def ReduceLogSum(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
     return _reduced(b, "sum", data, axes, keepdims, noop_with_empty_axes, None, floating(expr.log))
 
 
-@onnx_op(since=18)
+@onnx_op(since=18, ranks={"axes": "<=1"})
 def ReduceLogSumExp(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
     """max + log(sum(exp(x - max))), so that nothing overflows."""
     x = b.cast(data, "float64") if dtypes.is_integer(data.dtype) else widened(b, data)
@@ -249,12 +249,12 @@ def _cumulated(
     return axis_switch(b, axis, x.rank, x.rank, lambda k: x.tensor, lambda inner, k: inner.emit(op(k), x)[0])
 
 
-@onnx_op(since=11)
+@onnx_op(since=11, ranks={"axis": "<=1"})
 def CumSum(b, x, axis, *, exclusive=0, reverse=0):
     return _cumulated(b, "sum", x, axis, exclusive, reverse)
 
 
-@onnx_op(since=26)
+@onnx_op(since=26, ranks={"axis": "<=1"})
 def CumProd(b, x, axis, *, exclusive=0, reverse=0):
     return _cumulated(b, "prod", x, axis, exclusive, reverse)
 

@@ -414,7 +414,7 @@ def _ratio(b: Builder, size: Dimension, length: Dimension) -> Value:
 # Rules -------------------------------------------------------------------------------------------
 
 
-@onnx_op(since=19)
+@onnx_op(since=19, ranks={"roi": 1, "scales": 1, "sizes": 1})
 def Resize(
     b,
     X,
@@ -435,7 +435,7 @@ def Resize(
     return _resize(**locals(), whole_corners=False)
 
 
-@onnx_op(since=11, name="Resize")
+@onnx_op(since=11, name="Resize", ranks={"roi": 1, "scales": 1, "sizes": 1})
 def _resize_11(
     b,
     X,
@@ -502,12 +502,12 @@ def _resize(
     )
 
 
-@onnx_op(since=10, name="Resize")
+@onnx_op(since=10, name="Resize", ranks={"scales": 1})
 def _resize_10(b, X, scales, *, mode="nearest"):
     return Upsample(b, X, scales, mode=mode)
 
 
-@onnx_op(since=9)
+@onnx_op(since=9, ranks={"scales": 1})
 def Upsample(b, X, scales, *, mode="nearest"):
     one_of(mode, ("nearest", "linear", "bilinear"), "mode")
     axes = _axes(b, X, list(range(X.rank)), scales, None, None, "stretch")

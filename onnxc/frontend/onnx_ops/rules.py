@@ -10,12 +10,16 @@ the first operator set with that call form; a model of an older one finds the ol
 output, a tuple of them, or None for outputs it leaves out. What the specification does not have
 (`contrib_ops/`) also says the types of its inputs and the names of its outputs: then the rule is the only
 schema there is.
+
+    @onnx_op(since=17, ranks={"X": "n", "Scale": "<=n", "B": "<=n"})
+
+Of an input without a shape only the run knows the rank; what a rule states of ranks saves cases (`ranks.py`).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from types import ModuleType, NoneType
 from typing import get_args
@@ -38,10 +42,29 @@ class Types:
 
 
 @dataclass(frozen=True)
+class Rank:
+    """How many axes an input has: a number, or a letter for what others of that letter have, too. fewer: or
+    fewer, which ones before them make as many."""
+
+    axes: int | str
+    fewer: bool
+
+    @staticmethod
+    def of(stated: int | str) -> Rank:
+        """3, `n`, `<=1` or `<=n`."""
+        text = str(stated).removeprefix("<=")
+        return Rank(int(text) if text.isdigit() else text, text != str(stated))
+
+
+#: The ranks of operands that broadcast.
+BROADCAST = {"*": "<=n"}
+
+
+@dataclass(frozen=True)
 class Rule:
     """One call form of an operator. outputs: their names, `?` behind those that may be left out; only what
     onnx.defs does not know states them. any_rank: it takes tensors whose rank only the run knows as they
-    are."""
+    are. ranks: those that inputs have there in every valid call (`Rank.of`), `*` standing for all inputs."""
 
     op_type: str
     domain: str
@@ -49,10 +72,20 @@ class Rule:
     function: Callable
     outputs: tuple[str, ...] = ()
     any_rank: bool = False
+    ranks: tuple[tuple[str, int | str], ...] = ()
 
     @cached_property
     def signature(self) -> inspect.Signature:
         return inspect.signature(self.function, eval_str=True)
+
+    def ranks_of(self, count: int) -> list[Rank | None]:
+        """What is stated of the ranks of so many operands."""
+        stated = {name: Rank.of(rank) for name, rank in self.ranks}
+        if not stated:
+            return [None] * count
+        _, *inputs = (p.name for p in self.signature.parameters.values() if p.kind is not p.KEYWORD_ONLY)
+        names = [*inputs, *[inputs[-1]] * (count - len(inputs))][:count]
+        return [stated.get(name, stated.get("*")) for name in names]
 
 
 def is_optional(parameter: inspect.Parameter) -> bool:
@@ -62,13 +95,21 @@ def is_optional(parameter: inspect.Parameter) -> bool:
 
 
 def onnx_op(
-    since: int, name: str | None = None, domain: str = "", outputs: str = "", any_rank: bool = False
+    since: int,
+    name: str | None = None,
+    domain: str = "",
+    outputs: str = "",
+    any_rank: bool = False,
+    ranks: Mapping[str, int | str] | None = None,
 ) -> Callable[[Callable], Callable]:
     """Marks a rule. `name` is given where a shim's function cannot bear the operator's name; `outputs` are
-    names with spaces between."""
+    names with spaces between, `ranks` maps names of inputs to their ranks."""
 
     def mark(function: Callable) -> Callable:
-        rule = Rule(name or function.__name__, domain, since, function, tuple(outputs.split()), any_rank)
+        stated = tuple((ranks or {}).items())
+        rule = Rule(
+            name or function.__name__, domain, since, function, tuple(outputs.split()), any_rank, stated
+        )
         vars(function)["rules"] = (*getattr(function, "rules", ()), rule)
         return function
 

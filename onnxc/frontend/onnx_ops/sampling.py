@@ -157,7 +157,7 @@ def _weighed(
     return b.cast(total, rows.dtype)
 
 
-@onnx_op(since=20)
+@onnx_op(since=20, ranks={"X": "n", "grid": "n"})
 def GridSample(b, X, grid, *, align_corners=0, mode="linear", padding_mode="zeros"):
     """X at the places that grid names, from -1 to 1 across the image, innermost axis first."""
     kind = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
@@ -184,12 +184,12 @@ def GridSample(b, X, grid, *, align_corners=0, mode="linear", padding_mode="zero
     return b.reshape(b.transpose(y, (0, 2, 1)), (batch, X.shape[1], *out))
 
 
-@onnx_op(since=16, name="GridSample")
+@onnx_op(since=16, name="GridSample", ranks={"X": "n", "grid": "n"})
 def _grid_sample_16(b, X, grid, *, align_corners=0, mode="bilinear", padding_mode="zeros"):
     return GridSample(b, X, grid, align_corners=align_corners, mode=mode, padding_mode=padding_mode)
 
 
-@onnx_op(since=20)
+@onnx_op(since=20, ranks={"theta": 3, "size": 1})
 def AffineGrid(b, theta, size, *, align_corners=0):
     """theta applied to the pixels' places (x, y[, z], 1), from -1 to 1 across an image of that
     size."""
@@ -220,7 +220,7 @@ def AffineGrid(b, theta, size, *, align_corners=0):
 # Deformable convolution --------------------------------------------------------------------------
 
 
-@onnx_op(since=19)
+@onnx_op(since=19, ranks={"B": 1, "*": "n"})
 def DeformConv(
     b,
     X,
@@ -286,7 +286,7 @@ def DeformConv(
 # Columns to images -------------------------------------------------------------------------------
 
 
-@onnx_op(since=18)
+@onnx_op(since=18, ranks={"input": 3, "image_shape": 1, "block_shape": 1})
 def Col2Im(b, input, image_shape, block_shape, *, dilations=None, pads=None, strides=None):
     """Adds the columns of blocks to the image, where they overlap too."""
     image, block = b.dimensions(image_shape, 0, "image"), b.dimensions(block_shape, 0, "block")

@@ -249,7 +249,7 @@ def _transformed(b: Builder, x: Value, axis: int, period: Dimension, inverse: bo
     return b.cast(b.transpose(y, (*back, last + 1)), x.dtype)
 
 
-@onnx_op(since=20)
+@onnx_op(since=20, ranks={"dft_length": "<=1", "axis": "<=1"})
 def DFT(b, input, dft_length=None, axis=None, *, inverse=0, onesided=0):
     """The axis may be data: then each possible one is a branch."""
     axis = b.constant(-2, "int64") if axis is None else axis
@@ -272,12 +272,12 @@ def DFT(b, input, dft_length=None, axis=None, *, inverse=0, onesided=0):
     )
 
 
-@onnx_op(since=17, name="DFT")
+@onnx_op(since=17, name="DFT", ranks={"dft_length": "<=1", "axis": "<=1"})
 def _dft_17(b, input, dft_length=None, *, axis=1, inverse=0, onesided=0):
     return DFT(b, input, dft_length, b.constant(axis, "int64"), inverse=inverse, onesided=onesided)
 
 
-@onnx_op(since=17)
+@onnx_op(since=17, ranks={"frame_step": "<=1", "window": 1, "frame_length": "<=1"})
 def STFT(b, signal, frame_step, window=None, frame_length=None, *, onesided=1):
     """The transform of each frame of the signal, times the window. A signal without an axis for real and
     imaginary parts, which ONNX Runtime and exporters allow, is real."""
@@ -329,17 +329,17 @@ def _cosines(b: Builder, size: Value, periodic: int, code: int, *factors: float)
     return generate(b, (count,), expr.sum_of(terms[::2] + terms[1::2]).cast(dtype))
 
 
-@onnx_op(since=17)
+@onnx_op(since=17, ranks={"size": "<=1"})
 def HannWindow(b, size, *, output_datatype=1, periodic=1):
     return _cosines(b, size, periodic, output_datatype, 0.5, -0.5)
 
 
-@onnx_op(since=17)
+@onnx_op(since=17, ranks={"size": "<=1"})
 def HammingWindow(b, size, *, output_datatype=1, periodic=1):
     return _cosines(b, size, periodic, output_datatype, 25 / 46, -21 / 46)
 
 
-@onnx_op(since=17)
+@onnx_op(since=17, ranks={"size": "<=1"})
 def BlackmanWindow(b, size, *, output_datatype=1, periodic=1):
     return _cosines(b, size, periodic, output_datatype, 0.42, -0.5, 0.08)
 
@@ -347,7 +347,7 @@ def BlackmanWindow(b, size, *, output_datatype=1, periodic=1):
 # Mel weights -------------------------------------------------------------------------------------
 
 
-@onnx_op(since=17)
+@onnx_op(since=17, ranks={"*": "<=1"})
 def MelWeightMatrix(
     b, num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz, *, output_datatype=1
 ):

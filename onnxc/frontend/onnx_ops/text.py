@@ -18,7 +18,7 @@ from ...ir.text_twins import encoded
 from ..automaton import regex_automaton
 from ..text_tables import case_table, changed, integer_table, string_table
 from .common import integers, one_of
-from .rules import onnx_op
+from .rules import BROADCAST, onnx_op
 
 
 def texts(b: Builder, values: Sequence[str]) -> Value:
@@ -28,7 +28,7 @@ def texts(b: Builder, values: Sequence[str]) -> Value:
     return b.constant(array)
 
 
-@onnx_op(since=20)
+@onnx_op(since=20, ranks=BROADCAST)
 def StringConcat(b, X, Y):
     shape = ops.broadcast_shapes(X.shape, Y.shape)
     operands = [b.broadcast(x, shape) for x in (X, Y)]

@@ -47,7 +47,7 @@ def _rate(b: Builder, R: Value, T: Value, body: Callable[[Expr, Expr], Expr]) ->
     return b.map(scalar(b, R), scalar(b, T), lambda r, t: body(r, t.cast(r.dtype)))
 
 
-@onnx_op(since=1, domain=TRAINING)
+@onnx_op(since=1, domain=TRAINING, ranks={"R": "<=1", "T": "<=1"})
 def Adagrad(b, R, T, *inputs, decay_factor=0.0, epsilon=1e-6, norm_coefficient=0.0):
     rate = _rate(b, R, T, lambda r, t: r / (1 + t * decay_factor))
     results = []
@@ -59,7 +59,7 @@ def Adagrad(b, R, T, *inputs, decay_factor=0.0, epsilon=1e-6, norm_coefficient=0
     return _in_order(results)
 
 
-@onnx_op(since=1, domain=TRAINING)
+@onnx_op(since=1, domain=TRAINING, ranks={"R": "<=1", "T": "<=1"})
 def Adam(
     b, R, T, *inputs, alpha=0.9, beta=0.999, epsilon=1e-6, norm_coefficient=0.0, norm_coefficient_post=0.0
 ):
@@ -84,7 +84,7 @@ def Adam(
     return _in_order(results)
 
 
-@onnx_op(since=1, domain=TRAINING)
+@onnx_op(since=1, domain=TRAINING, ranks={"R": "<=1", "T": "<=1"})
 def Momentum(b, R, T, *inputs, alpha, beta, mode, norm_coefficient):
     one_of(mode, ("standard", "nesterov"), "mode")
     scale = _rate(b, R, T, lambda r, t: expr.where(t > 0, beta, r * 0 + 1))
