@@ -84,6 +84,14 @@ NODES = {
         *("Sum", 21, {}, 1, 6),
         [[floats(3, 4), floats(4), floats(3, 1), floats(1)], [floats(), floats(), floats(), floats()]],
     ),
+    "updates of places": (
+        *("ScatterND", 21, {}, 1, 150),
+        [
+            [floats(5, 4), int64([1], [2]), floats(2, 4)],
+            [floats(5, 4), int64([1, 3], [2, 0]), floats(2)],
+            [floats(5), int64([[1], [2]]), floats(1, 2)],
+        ],
+    ),
     "parts of one rank": (
         *("Concat", 21, {"axis": -1}, 1, 6),
         [[floats(*s, 2), floats(*s, 3), floats(*s, 1)] for s in ((), (2,), (2, 3))],
@@ -141,6 +149,16 @@ def test_what_an_operator_says_of_ranks_needs_few_cases(name):
         for found, expected in zip(run_graph(graph, inputs), wanted, strict=True):
             assert found.shape == np.shape(expected)
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_operators_of_onnxruntime_say_so_too():
+    inputs = [bytes_(3, 4), SCALE, ZERO, bytes_(2, 1, 4), SCALE, ZERO, SCALE, ZERO]
+    model = unranked("QLinearAdd", inputs, domain="com.microsoft")
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    graph = import_model(model).graph
+    assert cases(graph) <= 6
+    shaped = import_model(model, Options(shapes={f"x{k}": x.shape for k, x in enumerate(inputs)})).graph
+    np.testing.assert_array_equal(run_graph(graph, inputs)[0], run_graph(shaped, inputs)[0])
 
 
 def test_another_rank_than_an_operator_has_fails_the_run():

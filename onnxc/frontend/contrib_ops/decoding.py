@@ -32,7 +32,7 @@ Scale = Annotated[Value, Types.of("T_KV_SCALE", "float")]
 # Rotary positions --------------------------------------------------------------------------------
 
 
-@contrib_op(outputs="output")
+@contrib_op(outputs="output", ranks={"cos_cache": 2, "sin_cache": 2})
 def RotaryEmbedding(
     b,
     input: T,

@@ -22,7 +22,7 @@ Sparse = Annotated[Value, Types("T", frozenset(f"sparse_tensor({name})" for name
 Dense = Annotated[Value, Types.of("T1", *_NUMBERS)]
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"X": "n", "W": "n", "B": 1, "Z": "n"})
 def FusedConv(
     b,
     X: Wide,
@@ -57,7 +57,7 @@ def FusedConv(
     return activated(b, y, activation, activation_params or ())
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"A": 2, "B": 2, "C": "<=2"})
 def FusedGemm(
     b,
     A: Number,
@@ -110,7 +110,7 @@ def TransposeMatMul(b, A: Matrix, B: Matrix, *, alpha=1.0, transA=0, transB=0):
     return FusedMatMul(b, A, B, alpha=alpha, transA=transA, transB=transB)
 
 
-@contrib_op(outputs="output")
+@contrib_op(outputs="output", ranks={"data": "n", "bias": "<=n"})
 def BiasSoftmax(b, data: Wide, bias: Wide, *, axis=1, is_inner_broadcast: int):
     """The softmax over all axes from `axis` on of data + bias; the shape of the bias says how it is
     broadcast."""

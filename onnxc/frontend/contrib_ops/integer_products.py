@@ -30,7 +30,10 @@ def _scaled(b: Builder, total: Value, left: Value, right: Value, bias: Value | N
     return b.cast(y, left.dtype)
 
 
-@contrib_op(outputs="Y")
+@contrib_op(
+    outputs="Y",
+    ranks={"a_scale": "<=1", "b_scale": "<=1", "a_zero_point": "<=1", "b_zero_point": "<=1", "bias": 1},
+)
 def MatMulIntegerToFloat(
     b,
     A: Left,
@@ -44,7 +47,7 @@ def MatMulIntegerToFloat(
     return _scaled(b, MatMulInteger(b, A, B, a_zero_point, b_zero_point), a_scale, b_scale, bias)
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"b_scale": "<=1", "b_zero_point": "<=1", "bias": 1})
 def DynamicQuantizeMatMul(
     b, A: Float, B: Right, b_scale: Float, b_zero_point: Right | None = None, bias: Float | None = None
 ):
@@ -70,7 +73,7 @@ Bias = Annotated[Value, Types.of("TC", "int32")]
 Zero = Annotated[Value, Types.of("TYZ", *BYTES)]
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"A": 2, "B": 2, "C": "<=2", "*": "<=1"})
 def QGemm(
     b,
     A: QA,

@@ -40,7 +40,10 @@ def _normalized(
     return b.cast(y, gamma.dtype), *statistics
 
 
-@contrib_op(outputs="output mean? inv_std_var? input_skip_bias_sum?")
+@contrib_op(
+    outputs="output mean? inv_std_var? input_skip_bias_sum?",
+    ranks={"input": "n", "skip": "<=n", "gamma": 1, "beta": 1, "bias": 1},
+)
 def SkipLayerNormalization(
     b, input: T, skip: T, gamma: T, beta: T | None = None, bias: T | None = None, *, epsilon=1e-12
 ):
@@ -50,7 +53,10 @@ def SkipLayerNormalization(
     return y, average, inverse, b.cast(total, input.dtype)
 
 
-@contrib_op(outputs="output mean? inv_std_var? input_skip_bias_sum?")
+@contrib_op(
+    outputs="output mean? inv_std_var? input_skip_bias_sum?",
+    ranks={"input": "n", "skip": "<=n", "gamma": 1, "bias": 1},
+)
 def SkipSimplifiedLayerNormalization(b, input: T, skip: T, gamma: T, bias: T | None = None, *, epsilon=1e-12):
     """The mean is that which is taken off, 0."""
     total = _sum(b, input, skip, bias)
@@ -71,7 +77,7 @@ X = Annotated[Value, Types.of("T", *FLOATS, "bfloat16")]
 V = Annotated[Value, Types.of("V", *FLOATS, "bfloat16")]
 
 
-@onnx_op(since=1, outputs="Y inv_std_var?")
+@onnx_op(since=1, outputs="Y inv_std_var?", ranks={"X": "n", "scale": "<=n"})
 def SimplifiedLayerNormalization(b, X: X, scale: V, *, axis=-1, epsilon=1e-5, stash_type=1):
     return _simplified(b, X, scale, epsilon, axis)
 

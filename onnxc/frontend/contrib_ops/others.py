@@ -57,7 +57,7 @@ def Unique(b, x: Any):
     return y, which, counts
 
 
-@contrib_op(outputs="output")
+@contrib_op(outputs="output", ranks={"pads": "<=2", "value": "<=1"})
 def Pad(b, data: Wide, pads: Int64, value: Wide | None = None, *, mode="constant"):
     return movement.Pad(b, data, b.reshape(pads, (pads.tensor.count,)), value, mode=mode)
 
@@ -67,7 +67,7 @@ def GatherND(b, data: Any, indices: Indices):
     return indexing.GatherND(b, data, indices)
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"*": "<=1"})
 def Range(b, start: Number, limit: Number, delta: Number | None = None):
     return constants.Range(b, start, limit, b.constant(1, start.dtype) if delta is None else delta)
 

@@ -58,7 +58,7 @@ def _channels_second(b: Builder, x: Value, last: int, compute: Callable[[Value],
 # Elementwise -------------------------------------------------------------------------------------
 
 
-@contrib_op(outputs="C")
+@contrib_op(outputs="C", ranks={"A": "<=n", "B": "<=n", "*": "<=1"})
 def QLinearAdd(
     b,
     A: Bytes,
@@ -74,7 +74,7 @@ def QLinearAdd(
     return _stored(b, b.map(x, y, lambda p, q: p + q), C_scale, C_zero_point, A.dtype)
 
 
-@contrib_op(outputs="C")
+@contrib_op(outputs="C", ranks={"A": "<=n", "B": "<=n", "*": "<=1"})
 def QLinearMul(
     b,
     A: Bytes,
@@ -90,7 +90,7 @@ def QLinearMul(
     return _stored(b, b.map(x, y, lambda p, q: p * q), C_scale, C_zero_point, A.dtype)
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"X": "n", "*": "<=1"})
 def QLinearSigmoid(
     b, X: Bytes, X_scale: Scale, X_zero_point: Bytes | None, Y_scale: Scale, Y_zero_point: Bytes | None = None
 ):
@@ -98,7 +98,7 @@ def QLinearSigmoid(
     return _stored(b, y, Y_scale, Y_zero_point, X.dtype)
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"X": "n", "*": "<=1"})
 def QLinearLeakyRelu(
     b,
     X: Bytes,
@@ -117,7 +117,7 @@ Condition = Annotated[Value, Types.of("B", "bool")]
 Float = Annotated[Value, Types.of("TF", "float")]
 
 
-@contrib_op(outputs="Z")
+@contrib_op(outputs="Z", ranks={"condition": "<=n", "X": "<=n", "Y": "<=n", "*": "<=1"})
 def QLinearWhere(
     b,
     condition: Condition,
@@ -150,7 +150,7 @@ def QLinearConcat(b, Y_scale: Float, Y_zero_point: Result, *inputs: Any, axis: i
 # Reductions --------------------------------------------------------------------------------------
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"X": "n", "*": "<=1"})
 def QLinearAveragePool(
     b,
     X: Bytes,
@@ -183,7 +183,7 @@ def QLinearAveragePool(
     return _stored(b, y, y_scale, y_zero_point, X.dtype)
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"X": "n", "*": "<=1"})
 def QLinearGlobalAveragePool(
     b, X: Bytes, x_scale: Scale, x_zero_point: Bytes, y_scale: Scale, y_zero_point: Bytes, *, channels_last=0
 ):
@@ -191,7 +191,7 @@ def QLinearGlobalAveragePool(
     return _mean(b, X, x_scale, x_zero_point, y_scale, y_zero_point, axes, True)
 
 
-@contrib_op(outputs="reduced")
+@contrib_op(outputs="reduced", ranks={"data": "n", "*": "<=1"})
 def QLinearReduceMean(
     b,
     data: Bytes,
@@ -222,7 +222,7 @@ def _mean(
     return _stored(b, y, to_scale, to_zero, x.dtype)
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"X": "n", "*": "<=1"})
 def QLinearSoftmax(
     b,
     X: Bytes,
@@ -249,7 +249,7 @@ Q3 = Annotated[Value, Types.of("T3", *BYTES)]
 Bias = Annotated[Value, Types.of("T4", "int32")]
 
 
-@contrib_op(outputs="y")
+@contrib_op(outputs="y", ranks={"x": "n", "w": "n", "B": 1, "*": "<=1"})
 def QLinearConv(
     b,
     x: Q1,
@@ -327,14 +327,14 @@ Integer = Annotated[Value, Types.of("T1", *_INTEGERS, "int32")]
 Factor = Annotated[Value, Types.of("T2", "float", "float16")]
 
 
-@contrib_op(outputs="y")
+@contrib_op(outputs="y", ranks={"y_scale": "<=s", "y_zero_point": "<=s"})
 def QuantizeLinear(
     b, x: Number, y_scale: Number, y_zero_point: Quantised | None = None, *, axis: int | None = None
 ):
     return quantization.quantize_linear_10(b, x, y_scale, y_zero_point, axis=1 if axis is None else axis)
 
 
-@contrib_op(outputs="y")
+@contrib_op(outputs="y", ranks={"x_scale": "<=s", "x_zero_point": "<=s"})
 def DequantizeLinear(
     b, x: Integer, x_scale: Factor, x_zero_point: Integer | None = None, *, axis: int | None = None
 ):

@@ -98,13 +98,16 @@ def Scatter(b, data, indices, updates, *, axis=0):
     return ScatterElements(b, data, indices, updates, axis=axis)
 
 
-@onnx_op(since=11)
+@onnx_op(since=11, any_rank=True)
 def ScatterND(b, data, indices, updates, *, reduction="none"):
+    """The rank of the updates follows from those of the others."""
     one_of(reduction, ("none", "add", "mul", "min", "max"), "reduction")
+    data, indices = (b.site.ranked(b, v) for v in (data, indices))
     depth = decided(b, indices.shape[-1], data.rank) if indices.rank else 0
     if not indices.rank or depth > data.rank:
         raise ops.TypeMismatch(f"the indices {indices.type} are no positions in {data.type}")
     named = (*indices.shape[:-1], *data.shape[depth:])
+    updates = b.site.with_rank(b, updates, len(named))
     if len(named) != updates.rank or any(dims.equal(x, y) is False for x, y in zip(named, updates.shape)):
         raise ops.TypeMismatch(f"the updates {updates.type} do not fit {indices.type} and {data.type}")
     return b.emit(ops.Scatter("nd", 0, reduction), data, _positions(b, indices, data.rank), updates)[0]

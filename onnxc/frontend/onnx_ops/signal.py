@@ -272,7 +272,7 @@ def DFT(b, input, dft_length=None, axis=None, *, inverse=0, onesided=0):
     )
 
 
-@onnx_op(since=17, name="DFT", ranks={"dft_length": "<=1", "axis": "<=1"})
+@onnx_op(since=17, name="DFT", ranks={"dft_length": "<=1"})
 def _dft_17(b, input, dft_length=None, *, axis=1, inverse=0, onesided=0):
     return DFT(b, input, dft_length, b.constant(axis, "int64"), inverse=inverse, onesided=onesided)
 
