@@ -66,7 +66,7 @@ class Ranks:
         unknown = list(dict.fromkeys(v for v, _ in sharing if _is_open(v)))
         if len(unknown) == 1:  # of which the nodes that follow then know the rank, too
             return max(least, self.ranked(b, unknown[0]).rank)
-        return _decided(b, reduce(dimension.maximum, (self._told(b, v) for v in unknown), least), least)
+        return _decided(b, reduce(dimension.maximum, [least, *(self._told(b, v) for v in unknown)]), least)
 
     def ranked(self, b: RuleBuilder, value: Value) -> Value:
         """A tensor as one of the rank that it has; RanksDiffer where several are left."""

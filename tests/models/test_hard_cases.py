@@ -579,8 +579,8 @@ def test_cases_that_multiply_are_refused_where_there_are_too_many(tmp_path, monk
     model = any_rank(SWAPPED)
     for port in model.graph.input:
         port.type.tensor_type.ClearField("shape")
-    monkeypatch.setattr(importer, "MOST_CASES", 50)
-    problem = "more than 50 cases follow from ranks that only the run knows; compile with the shapes of"
+    monkeypatch.setattr(importer, "MOST_CASES", 35)
+    problem = "more than 35 cases follow from ranks that only the run knows; compile with the shapes of"
     with pytest.raises(LimitError, match=f"{problem} 'x', 'a', 'b' "):
         import_model(model)
     with pytest.raises(LimitError, match=f"{problem} 'a', 'b' "):

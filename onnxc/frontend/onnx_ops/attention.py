@@ -110,7 +110,14 @@ def _extended(b: Builder, mask: Value, keys: Dimension) -> Value:
 # Attention ---------------------------------------------------------------------------------------
 
 
-_RANKS = {"Q": "n", "K": "n", "V": "n", "attn_mask": "<=4", "past_key": 4, "past_value": 4}
+_RANKS: dict[str, int | str] = {
+    "Q": "n",
+    "K": "n",
+    "V": "n",
+    "attn_mask": "<=4",
+    "past_key": 4,
+    "past_value": 4,
+}
 
 
 @onnx_op(since=24, ranks={**_RANKS, "nonpad_kv_seqlen": 1})
