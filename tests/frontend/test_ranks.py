@@ -92,6 +92,14 @@ NODES = {
             [floats(5), int64([[1], [2]]), floats(1, 2)],
         ],
     ),
+    "places that are as many": (
+        *("Slice", 21, {}, 1, 40),
+        [
+            [floats(5, 4), int64(1), int64(3), int64(0), int64(1)],
+            [floats(5, 4), int64(3, -1), int64(0, 0), int64(0, 1), int64(-1, -2)],
+            [floats(2, 5, 4), int64(1), int64(9), int64(-1), int64(2)],
+        ],
+    ),
     "parts of one rank": (
         *("Concat", 21, {"axis": -1}, 1, 6),
         [[floats(*s, 2), floats(*s, 3), floats(*s, 1)] for s in ((), (2,), (2, 3))],

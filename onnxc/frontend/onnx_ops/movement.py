@@ -226,6 +226,7 @@ def Slice(b, data, starts, ends, axes=None, steps=None):
     count = number_of(b, starts, "starts", data.rank)
     if dims.equal(ends.tensor.count, count) is False:
         raise ops.TypeMismatch(f"it has {count} starts and {ends.tensor.count} ends")
+    starts, ends, steps = (_as_many(b, v, count) for v in (starts, ends, steps))
     first = at_axes(b, _countable(b, starts), axes, data.rank, 0)
     last = at_axes(b, _countable(b, ends), axes, data.rank, _FAR)
     by = [1] * data.rank if steps is None else at_axes(b, steps, axes, data.rank, 1)
@@ -236,6 +237,13 @@ def Slice(b, data, starts, ends, axes=None, steps=None):
     by = [max(-far, min(step, far)) if isinstance(step, int) else step for step, far in zip(by, reach)]
     ranges = (slice_range(*place) for place in zip(first, last, by, data.shape))
     return b.slice(data, *(zip(*ranges) if data.rank else ((), ())))
+
+
+def _as_many(b: Builder, values: Value | None, count: int) -> Value | None:
+    """Values of which only the run knows how many there are as so many, which it checks."""
+    if values is None or isinstance(values.tensor.count, int):
+        return values
+    return b.reshape(values, (count,))
 
 
 def _countable(b: Builder, places: Value) -> Value:
