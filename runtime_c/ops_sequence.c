@@ -162,9 +162,7 @@ ONNXC_OPERATOR(with_rank) {
 
 /* with_leading_ones: tensor -> the same of at least so many axes, ones before those that it has. Attributes:
  * how many. */
-ONNXC_OPERATOR(with_leading_ones)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
-                                  int32_t out_count, const int64_t *attributes) {
-    (void)in_count, (void)out_count;
+ONNXC_OPERATOR(with_leading_ones) {
     int32_t rank = (int32_t)attributes[1], ones = rank > in->rank ? rank - in->rank : 0;
     int64_t padded[ONNXC_MAX_RANK], slot = attributes[0], *dims = padded;
     if (ones == 0) return onnxc_return_item(context, out, slot, in);

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from support.blocked_cases import bias, check, choices, convolution, random, relu_of_bias, symbols
-from support.harness import TARGETS
+from support.harness import TARGETS, Prepared
 
 from onnxc.codegen.kernels import conv_planar
 from onnxc.ir import dims, expr
@@ -158,7 +158,7 @@ def test_a_row_shorter_than_there_is_room_for_has_its_own_columns_copied(target,
     case = convolution((2, 3, length), (3, 1, 5), stride, 2, groups=3, symbolic=shape)
     node, (choice,) = choices(case, conv_planar, target)
     check(case, conv_planar, target)
-    prepared = harness.Prepared(node, choice, case.arrays, target)
+    prepared = Prepared(node, choice, case.arrays, target)
     assert prepared.run() is None
     written = np.count_nonzero(prepared.calls[0].scratch != 0xFF)
     assert written <= 8 * (length + 4 + 2 * stride * target.lanes("float32")) < prepared.calls[0].scratch.size
