@@ -57,13 +57,11 @@ def check_trailer(file: int, path: str | os.PathLike[str]) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise LoadError("is not a regular file", origin=origin)
     length = status.st_size
-    if _is_unlinked(os.pread(file, 18, 0)):
-        reason, remedy = (
-            "is an object or archive for static linking",
-            "compile the model to OUT.so to load it",
-        )
-        raise LoadError(reason, remedy, origin=origin)
-    foreign = LoadError("is not a library compiled by onnxc, or it is truncated", origin=origin)
+    reason, remedy = "is not a library compiled by onnxc, or it is truncated", ""
+    if _is_unlinked(os.pread(file, 18, 0)):  # entries of the cache are objects that have a trailer
+        reason = "is an object or archive for static linking"
+        remedy = "compile the model to OUT.so to load it"
+    foreign = LoadError(reason, remedy, origin=origin)
     if length < LAYOUT.size:
         raise foreign
     trailer = os.pread(file, LAYOUT.size, length - LAYOUT.size)
