@@ -46,7 +46,17 @@ from .equal_nodes import itself, seen
 from .expand import expanded
 from .plan_memory import known_at_entry, states_of
 from .tuned import Tuned
-from .views import cut_axes, insides, may_be, part_layout, parts_of, reshaped_layout, unfolded_layout, view_of
+from .views import (
+    cut_axes,
+    insides,
+    keeps_pixels,
+    may_be,
+    part_layout,
+    parts_of,
+    reshaped_layout,
+    unfolded_layout,
+    view_of,
+)
 
 
 def select_kernels(graph: Graph, target: Target, tuned: Tuned | None = None) -> Graph:
@@ -425,11 +435,15 @@ def _is_product(node: Node) -> bool:
 
 def _blocks_read(graph: Graph, chosen: Graph) -> dict[Value, set[int | None]]:
     """The blocks in which every value of graph is read by nodes as they were chosen, None being dense. What
-    nobody computes, a view or join, wants its operands as its readers want its result."""
+    nobody computes, a view or join, wants its operands as its readers want its result, if that may be in blocks
+    where they are."""
     read: dict[Value, set[int | None]] = {value: {None} for value in graph.outputs}
     for node, choice in reversed(list(zip(graph.nodes, chosen.nodes))):
         if choice.choice is None and not _runs_itself(node.op):
-            blocks = [read.get(node.outputs[0], set())] * len(node.inputs)
+            of_result = read.get(node.outputs[0], set())
+            if isinstance(node.op, Reshape) and not keeps_pixels(node.inputs[0].tensor, node.outputs[0].tensor):
+                of_result = {None}
+            blocks = [of_result] * len(node.inputs)
         else:
             blocks = [{layout.block if layout else None} for layout in _wanted(choice)]
         for value, wanted in zip(node.inputs, blocks):

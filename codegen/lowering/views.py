@@ -79,7 +79,7 @@ def are_apart(type_: TensorType) -> bool:
     return type_.layout is not None and type_.layout.pitch != 0
 
 
-def _keeps_pixels(x: TensorType, out: TensorType) -> bool:
+def keeps_pixels(x: TensorType, out: TensorType) -> bool:
     """Whether a Reshape of images only joins or splits axes of theirs, so that in blocks of channels nothing
     moves either."""
     if min(x.rank, out.rank) < 3 or x.shape[:2] != out.shape[:2] or not isinstance(x.shape[1], int):
@@ -111,7 +111,7 @@ def _lies_as(x: TensorType, out: TensorType) -> bool:
     if x.layout is None or out.layout is None:
         return x.layout is None and out.layout is None
     there, back = reshaped_layout(x.layout, x, out), reshaped_layout(out.layout, out, x)
-    return _keeps_pixels(x, out) and (there, back) == (out.layout, x.layout)
+    return keeps_pixels(x, out) and (there, back) == (out.layout, x.layout)
 
 
 def parts_of(node: Node) -> list[Dimension] | None:

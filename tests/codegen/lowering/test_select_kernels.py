@@ -185,6 +185,21 @@ def test_images_of_few_channels_are_not_brought_into_blocks_for_windows_that_do_
     assert kernels(selected(text, TARGETS["sapphirerapids"], weights))[0] == "conv_stem"
 
 
+@pytest.mark.parametrize("shape", ["20", "1, 20", "20, 1, 1", "2, 10, 1, 1"])
+def test_what_is_seen_as_an_image_in_blocks_is_stored_dense_where_it_is_none(shape):
+    text = f"""graph g(%x: float32[1, 16, 20, 20], %s: float32[{shape}]) {{
+        %k = constant float32[20, 16, 3, 3] #k
+        %0 = map(%s) {{ exp($0) }}
+        %1 = reshape(%0) shape=(1, 20, 1, 1)
+        %2 = conv(%x, %k, %1) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) epilogue={{ mul($0, $1) }}
+        return %2
+    }}"""
+    found = selected(text, weights={"k": np.ones((20, 16, 3, 3), np.float32)})
+    assert "c8" in layouts(found)
+    scale = next(node for node in found.nodes if isinstance(node.op, Map) and node.inputs[0].name == "s")
+    assert scale.outputs[0].type.layout is None
+
+
 def test_a_blocked_value_that_is_an_output_too_is_reordered_for_the_caller():
     text = CONVOLUTIONS.replace("return %3", "return %3, %0")
     found = selected(text)
