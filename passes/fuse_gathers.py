@@ -8,40 +8,52 @@ what one picks, so that none of it is stored.
 %1 = gather(%x, %i) form=axis axis=2; %2 = reduce(%1, %w) kind=sum axes=(2) body={ mul($0, $1) }
 →   %2 = fused gathered sum(%x, %i, %w) { the same }
 
+%1 = map(%p) { floor($0) }; %2 = gather(%x, %1) form=elements axis=2; %3 = map(%2, %p) { mul($0, $1) }
+→   %3 = fused gathered map(%p, %x) { the same }
+
 Samples between the pixels of an image are made like this (GridSample, deformable convolutions), and words
 that are embedded with something added. Each Gather has a parameter of its own for what it picks rows of.
-Sums are those of filters that only the run knows the length of (an antialiased Resize).
+Sums are those of filters that only the run knows the length of (an antialiased Resize). Single elements that
+are picked along the last axis bring the Maps along that tell their places, if nobody else reads these.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 from ..ir import dims, expr
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.groups import fuse_members
 from ..ir.kernel_limits import GATHERED_TYPES
-from ..ir.ops import Gather, Map, Reduce
+from ..ir.ops import Broadcast, Gather, Map, Reduce
 from ..ir.regions import everywhere
 
+PICKED_TYPES = (*GATHERED_TYPES, "int32", "int64")
 MOST = 16  # Gathers of a group: the neighbours of a cubic sample
 SHORTEST, LONGEST = 2, 1 << 15  # elements of a row, of which one thread has all
 
 
 @everywhere
 def fuse_gathers(graph: Graph) -> Graph:
-    """graph with Fused groups of kinds "rows" and "gathered sum" that gather their operands."""
+    """graph with Fused groups of kinds "rows", "gathered sum" and "gathered map" that gather operands."""
     rewriter = Rewriter(graph)
-    groups: dict[Node, list[Node]] = {}
+    order = {node: k for k, node in enumerate(graph.nodes)}
+    groups: dict[Node, tuple[str, list[Node]]] = {}
     for node in graph.nodes:
-        if gathers := _gathers(node, rewriter.readers) or _terms(node, rewriter.readers):
-            groups[node] = gathers
-    grouped = {gather for gathers in groups.values() for gather in gathers}
+        if gathers := _gathers(node, rewriter.readers):
+            groups[node] = "rows", gathers
+        elif gathers := _terms(node, rewriter.readers):
+            groups[node] = "gathered sum", gathers
+        elif gathers := _elements(node, rewriter.readers):
+            found = _with_places([node, *gathers], rewriter.readers, groups)
+            groups[node] = "gathered map", sorted(found - {node}, key=order.__getitem__)
+    grouped = {member for _, members in groups.values() for member in members}
     for node in graph.nodes:
         if node in groups:
-            sources = {gather.inputs[0] for gather in groups[node]}
-            kind = "rows" if isinstance(node.op, Map) else "gathered sum"
-            fuse_members(rewriter, kind, [*groups[node], node], sources)
+            kind, members = groups[node]
+            sources = {member.inputs[0] for member in members if isinstance(member.op, Gather)}
+            fuse_members(rewriter, kind, [*members, node], sources)
         elif node not in grouped:
             rewriter.copy(node)
     return rewriter.finish()
@@ -76,6 +88,54 @@ def _terms(node: Node, readers: Counter[Value]) -> list[Node]:
     return [made] if fits and not others and axis == made.op.axis else []
 
 
+def _elements(node: Node, readers: Counter[Value]) -> list[Node]:
+    """Those that pick, for a Map alone, every element of an operand along its last axis."""
+    if not _is_plain(node) or node.outputs[0].dtype not in PICKED_TYPES:
+        return []
+    found = [
+        v.node
+        for v in dict.fromkeys(node.inputs)
+        if _picks_elements(v, node.outputs[0]) and readers[v] == node.inputs.count(v)
+    ]
+    return found[:MOST]
+
+
+def _picks_elements(value: Value, whole: Value) -> bool:
+    made = value.producer
+    if made is None or not isinstance(made.op, Gather) or made.op.form != "elements":
+        return False
+    last = value.shape == whole.shape and made.op.axis == value.rank - 1
+    return last and value.dtype in PICKED_TYPES and _are_computed(made.inputs[1])
+
+
+def _are_computed(places: Value) -> bool:
+    """Whether the run tells places one by one. Those that a formula tells may step evenly."""
+    made = places.producer
+    return places.constant is None and (made is None or bool(made.inputs))
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether it is computed element by element, whatever their indices are."""
+    if isinstance(node.op, Broadcast):
+        return True
+    return isinstance(node.op, Map) and not expr.contains(node.op.body, "index", "check")
+
+
+def _with_places(members: list[Node], readers: Counter[Value], groups: Collection[Node]) -> set[Node]:
+    """The members with the Maps that nobody else reads the results of."""
+    found, read = set(members), Counter(v for member in members for v in member.inputs)
+    pending = list(read)
+    while pending:
+        value = pending.pop()
+        made = value.producer
+        inside = made is not None and made not in found and made not in groups and _is_plain(made)
+        if made is not None and inside and read[value] == readers[value] and made.inputs:
+            found.add(made)
+            read.update(made.inputs)
+            pending += made.inputs
+    return found
+
+
 def _picks(value: Value, whole: Value) -> bool:
     """Whether it is as large as the result, and made of rows at places that the run tells one by one."""
     made = value.producer
@@ -83,6 +143,5 @@ def _picks(value: Value, whole: Value) -> bool:
         return False
     source, places = made.inputs
     axes = made.op.row_axes(source.tensor, places.tensor)
-    told = places.producer is not None and not places.producer.inputs  # by a formula: they may step evenly
     row = dims.typical(dims.product(value.shape[value.rank - axes :]))
-    return axes > 0 and places.constant is None and not told and SHORTEST <= row <= LONGEST
+    return axes > 0 and _are_computed(places) and SHORTEST <= row <= LONGEST

@@ -435,14 +435,12 @@ def _is_product(node: Node) -> bool:
 
 def _blocks_read(graph: Graph, chosen: Graph) -> dict[Value, set[int | None]]:
     """The blocks in which every value of graph is read by nodes as they were chosen, None being dense. What
-    nobody computes, a view or join, wants its operands as its readers want its result, if that may be in blocks
-    where they are."""
+    nobody computes, a view or join, wants its operands as its readers want its result, if these may be in
+    blocks."""
     read: dict[Value, set[int | None]] = {value: {None} for value in graph.outputs}
     for node, choice in reversed(list(zip(graph.nodes, chosen.nodes))):
         if choice.choice is None and not _runs_itself(node.op):
-            of_result = read.get(node.outputs[0], set())
-            if isinstance(node.op, Reshape) and not keeps_pixels(node.inputs[0].tensor, node.outputs[0].tensor):
-                of_result = {None}
+            of_result = {None} if _is_dense(node) else read.get(node.outputs[0], set())
             blocks = [of_result] * len(node.inputs)
         else:
             blocks = [{layout.block if layout else None} for layout in _wanted(choice)]
@@ -450,6 +448,12 @@ def _blocks_read(graph: Graph, chosen: Graph) -> dict[Value, set[int | None]]:
             if value.constant is None and isinstance(value.type, TensorType):
                 read.setdefault(value, set()).update(wanted)
     return read
+
+
+def _is_dense(view: Node) -> bool:
+    """Whether it sees what only lies so where it is dense."""
+    x, out = view.inputs[0], view.outputs[0]
+    return isinstance(view.op, Reshape) and not keeps_pixels(x.tensor, out.tensor)
 
 
 def _block(value: Value) -> int | None:

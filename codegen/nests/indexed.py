@@ -306,8 +306,16 @@ def lanes_at(
     wide = vector_type("i64", lanes)
     number = load_lanes(f, dtype, pointer, lanes, mask)
     number = f.cast("sext" if dtypes.is_signed(dtype) else "zext", number, wide)
+    return counted_from_start(f, component, number, lanes, mask)
+
+
+def counted_from_start(
+    f: KernelFunction, component: Component, number: Reg, lanes: int, mask: str | None
+) -> Reg:
+    """A vector of indices as i64, checked, negative ones counted from the end."""
     if component.inside:
         return number
+    wide = vector_type("i64", lanes)
     v, limit = Vectors(f, "int64", lanes), f.broadcast("i64", f.size(component.limit), lanes)
     negative = f.compare("slt", number, splat(0, "int64", lanes))
     wrapped = f.binary("add", number, f.select(negative, wide, limit, splat(0, "int64", lanes)))

@@ -113,3 +113,51 @@ def test_a_weighed_sum_of_what_a_gather_picks_is_one_group():
 )
 def test_other_sums_stay(there, instead):
     stays(fuse_gathers, SUM.replace(there, instead))
+
+
+ELEMENTS = """graph g(%x: float32[n, 3, 40], %p: float32[n, 1, k]) {
+    %0 = map(%p) { cast(floor($0), int32) }
+    %1 = map(%p) { cast(ceil($0), int32) }
+    %2 = broadcast(%0) shape=(n, 3, k)
+    %3 = broadcast(%1) shape=(n, 3, k)
+    %4 = gather(%x, %2) form=elements axis=2
+    %5 = gather(%x, %3) form=elements axis=2
+    %6 = map(%4, %5, %p) { add(mul($0, $2), $1) }
+    return %6
+}"""
+
+
+def test_elements_come_with_the_maps_that_tell_their_places():
+    found = fuse_gathers(parse(ELEMENTS))
+    assert [node.op.kind for node in found.nodes] == ["gathered map"]
+    assert members(found) == [["Map", "Map", "Broadcast", "Broadcast", "Gather", "Gather", "Map"]]
+
+
+def test_places_that_others_read_too_are_stored():
+    found = fuse_gathers(parse(ELEMENTS.replace("return %6", "return %6, %0")))
+    assert ops(found) == ["Map", "Fused"]
+
+
+def test_elements_that_others_read_too_are_stored():
+    found = fuse_gathers(parse(ELEMENTS.replace("return %6", "return %6, %4")))
+    assert ops(found) == ["Map", "Broadcast", "Gather", "Fused"]
+
+
+@pytest.mark.parametrize(
+    "there, instead",
+    [("ceil($0)", "check(ge($0, 0.0), $0, index_out_of_range)"), ("ceil($0)", "cast(index(2), float32)")],
+)
+def test_places_that_are_more_than_arithmetic_are_stored(there, instead):
+    found = fuse_gathers(parse(ELEMENTS.replace(there, instead)))
+    assert ops(found) == ["Map", "Fused"]
+
+
+@pytest.mark.parametrize(
+    "there, instead",
+    [
+        ("{ add(mul($0, $2), $1) }", "{ add(cast(index(2), float32), add(mul($0, $2), $1)) }"),
+        ("form=elements axis=2", "form=elements axis=1"),
+    ],
+)
+def test_other_maps_of_elements_stay(there, instead):
+    stays(fuse_gathers, ELEMENTS.replace(there, instead))

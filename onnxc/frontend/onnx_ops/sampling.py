@@ -2,7 +2,7 @@
 DeformConv, and Col2Im.
 
 Images are laid out as rows of channels, so that each sample is a weighted sum of a few gathered
-rows.
+rows; of few channels they stay planes, and single elements are gathered.
 """
 
 from __future__ import annotations
@@ -86,19 +86,37 @@ def _share(pixel: Expr, weight: Expr, border: Border) -> Expr:
     return expr.where(weight < _OUTSIDE, share, 0) if border.kind == "zeros" else share
 
 
-def sampled(b: Builder, x: Value, coordinates: Sequence[Value], kind: str, border: Border) -> Value:
-    """x [B, C, spatial...] at float coordinates, [B, P] for each spatial axis: [B, P, C]."""
+#: Channels, of at least so many bytes a number, up to which an image is sampled plane by plane.
+_FEW, _LEAST_BYTES = 6, 4
+
+
+def sampled(
+    b: Builder, x: Value, coordinates: Sequence[Value], kind: str, border: Border, scale: Value | None = None
+) -> Value:
+    """x [B, C, spatial...] at float coordinates, [B, P] for each spatial axis, times a scale [B, P]:
+    [B, C, P]."""
     sizes = x.shape[2:]
     if len(_TAPS[kind][1]) ** len(sizes) > 4096:
         raise LimitError(f"{kind} samples along {len(sizes)} axes have too many neighbours")
-    count, found = dims.product(sizes), TensorType(x.dtype, (*coordinates[0].shape, x.shape[1]))
+    count, found = dims.product(sizes), TensorType(x.dtype, (*x.shape[:2], coordinates[0].shape[1]))
     if border.kind != "zeros" and count == 0 and dims.at_least(found.count, 1):
         raise ops.TypeMismatch(f"the image {x.type} has no pixels to sample")
-    rows = b.transpose(b.reshape(x, (*x.shape[:2], count)), (0, 2, 1))
+    images = b.reshape(x, (*x.shape[:2], count))
+    channels = x.shape[1]
+    few = isinstance(channels, int) and channels <= _FEW and dtypes.itemsize(x.dtype) >= _LEAST_BYTES
+    if not few:
+        images = b.transpose(images, (0, 2, 1))
 
     def weighed(inner: Builder) -> Value:
-        values = map(inner.capture, (rows, *coordinates))
-        return _weighed(inner, *values, sizes=sizes, kind=kind, border=border)
+        captured, *points = map(inner.capture, (images, *coordinates))
+        if few:
+            points = [inner.reshape(v, (v.shape[0], 1, v.shape[1])) for v in points]
+        y = _weighed(inner, captured, points, sizes, kind, border)
+        if scale is not None:
+            (batch, count), factor = scale.shape, inner.capture(scale)
+            factor = inner.reshape(factor, (batch, 1, count) if few else (batch, count, 1))
+            y = inner.map(y, factor, lambda e, m: e * m)
+        return y if few else inner.transpose(y, (0, 2, 1))
 
     def of_none(inner: Builder) -> Value:
         """Samples of an image without pixels."""
@@ -112,11 +130,13 @@ def sampled(b: Builder, x: Value, coordinates: Sequence[Value], kind: str, borde
 
 
 def _weighed(
-    b: Builder, rows: Value, *coordinates: Value, sizes: Sequence[Dimension], kind: str, border: Border
+    b: Builder, x: Value, coordinates: Sequence[Value], sizes: Sequence[Dimension], kind: str, border: Border
 ) -> Value:
-    """The sums of weighted neighbours: rows [B, pixels, C] of an image of these sizes."""
+    """The sums of weighted neighbours in an image of these sizes: of rows [B, pixels, C] at coordinates
+    [B, P], or of planes [B, C, pixels] at coordinates [B, 1, P]."""
     weigh, taps = _TAPS[kind]
-    dtype = wide(rows.dtype) if dtypes.is_float(rows.dtype) else "float32"
+    dtype = wide(x.dtype) if dtypes.is_float(x.dtype) else "float32"
+    planes = coordinates[0].rank == 3
     floats = [expr.size(d).cast(coordinates[0].dtype) for d in sizes]
     count = dims.product(sizes)
     word = "int32" if isinstance(count, int) and count < 1 << 31 else "int64"  # of a place
@@ -143,9 +163,12 @@ def _weighed(
                 product = product * (weigh(e, tap).cast(dtype) if weigh else 1)
             return expr.where(inside, product, _OUTSIDE) if border.kind == "zeros" else product
 
-        index = b.reshape(b.map(*points, place), (*coordinates[0].shape, 1))
-        factor = b.reshape(b.map(*points, weight), (*coordinates[0].shape, 1))
-        return b.emit(ops.Gather("nd", 0, 1), rows, index)[0], factor
+        index, factor = b.map(*points, place), b.map(*points, weight)
+        if planes:
+            index = b.broadcast(index, (*x.shape[:2], index.shape[2]))
+            return b.emit(ops.Gather("elements", 2), x, index)[0], factor
+        index, factor = (b.reshape(v, (*v.shape, 1)) for v in (index, factor))
+        return b.emit(ops.Gather("nd", 0, 1), x, index)[0], factor
 
     neighbours = map(neighbour, itertools.product(taps, repeat=len(points)))
     pixels, factor = next(neighbours)
@@ -154,7 +177,7 @@ def _weighed(
     total = b.map(pixels, factor, lambda e, f: _share(e.cast(dtype), f, border))
     for pixels, factor in neighbours:
         total = b.map(total, pixels, factor, lambda t, e, f: t + _share(e.cast(dtype), f, border))
-    return b.cast(total, rows.dtype)
+    return b.cast(total, x.dtype)
 
 
 @onnx_op(since=20, ranks={"X": "n", "grid": "n"})
@@ -181,7 +204,7 @@ def GridSample(b, X, grid, *, align_corners=0, mode="linear", padding_mode="zero
 
     border = Border(padding_mode, bool(align_corners))
     y = sampled(b, X, [coordinate(axis) for axis in range(rank)], kind, border)
-    return b.reshape(b.transpose(y, (0, 2, 1)), (batch, X.shape[1], *out))
+    return b.reshape(y, (batch, X.shape[1], *out))
 
 
 @onnx_op(since=16, name="GridSample", ranks={"X": "n", "grid": "n"})
@@ -270,10 +293,8 @@ def DeformConv(
 
     per_group = dims.floor_divide(channels, offset_group)
     images = b.reshape(X, (lead, per_group, *X.shape[2:]))
-    columns = sampled(b, images, [coordinate(a) for a in range(rank)], "linear", Border("zeros"))
-    if mask is not None:
-        columns = b.map(columns, b.reshape(mask, (lead, count, 1)), lambda e, m: e * m)
-    columns = b.transpose(b.reshape(columns, (lead, taps, dims.product(out), per_group)), (0, 3, 1, 2))
+    scale = None if mask is None else b.reshape(mask, (lead, count))
+    columns = sampled(b, images, [coordinate(a) for a in range(rank)], "linear", Border("zeros"), scale)
     columns = b.reshape(columns, (batch, group, W.shape[1], taps, dims.product(out)))
     kernels = dims.floor_divide(W.shape[0], group)
     weights = b.reshape(W, (group, kernels, W.shape[1], taps))

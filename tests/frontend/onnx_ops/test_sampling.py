@@ -78,3 +78,31 @@ def test_no_samples_need_no_pixels(padding, symbolic):
     inputs = [np.zeros((1, 2, 0, 3), np.float32), np.zeros((1, 0, 3, 2), np.float32)]
     (found,) = evaluate(model("GridSample", 22, inputs, {"padding_mode": padding}, symbolic), inputs)
     assert found.shape == (1, 2, 0, 3)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("symbolic", [False, True], ids=["known", "symbolic"])
+def test_images_of_few_and_of_many_channels_are_sampled_alike(mode, padding, symbolic):
+    """Few are read plane by plane, many as rows."""
+    rng = np.random.default_rng(0)
+    many = rng.standard_normal((2, 9, 5, 7)).astype(np.float32)
+    grid = rng.uniform(-1.5, 1.5, (2, 4, 6, 2)).astype(np.float32)
+    attributes = {"mode": mode, "padding_mode": padding}
+    found = []
+    for image in (many, many[:, :3]):
+        proto = model("GridSample", 22, [image, grid], attributes, symbolic)
+        found.append(evaluate(proto, [image, grid])[0])
+        if (mode, padding) != ("cubic", "border"):  # of which the reference reads other neighbours
+            np.testing.assert_allclose(found[-1], reference(proto, [image, grid])[0], atol=1e-5)
+    same(found[1], found[0][:, :3])
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_deformed_images_of_few_and_of_many_channels_give_the_same(groups):
+    rng = np.random.default_rng(1)
+    image, weights = rng.standard_normal((2, 9, 6, 5)), rng.standard_normal((4, 9, 3, 3))
+    offset, mask = rng.standard_normal((2, 18 * groups, 4, 3)), rng.random((2, 9 * groups, 4, 3))
+    inputs = [image, weights, offset, np.zeros(4), mask]
+    proto = model("DeformConv", 22, inputs, {"kernel_shape": [3, 3], "offset_group": groups})
+    np.testing.assert_allclose(evaluate(proto, inputs)[0], reference(proto, inputs)[0], atol=1e-5)
