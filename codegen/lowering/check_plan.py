@@ -78,7 +78,7 @@ class _Run:
             return self.part(view[0], self.number(view[1]), value.tensor)
         if node is not None and parts_of(node) is not None:
             parts = [self.pieces(part) for part in node.inputs]
-            if not are_apart(node.inputs[0].tensor):
+            if node.op.axis != 1 or not are_apart(node.inputs[0].tensor):
                 return [piece for part in parts for piece in part]
             images = range(self.number(value.shape[0]))
             sizes = [self.number(part.tensor.image_bytes) for part in node.inputs]

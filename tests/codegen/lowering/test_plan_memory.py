@@ -425,6 +425,22 @@ def test_images_that_are_parts_of_nothing_are_noticed():
         plan_memory(graph, {lonely: p.codes[lonely]})
 
 
+@pytest.mark.parametrize("images", [1, 2])
+def test_a_join_of_images_lies_inside_a_join_of_channels(images):
+    """Its images follow each other, between the channels of the other operand."""
+    x, whole = f"float32[{images}, 16, 8, 8]", f"float32[{2 * images}, 16, 8, 8]"
+    window = "strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)"
+    Planned(f"""graph g(%x: {x}, %y: {x}, %z: {whole}) {{
+        %v = constant float32[16, 16, 3, 3] splat 0.25
+        %a = conv(%x, %v) {window}
+        %b = conv(%y, %v) {window}
+        %c = conv(%z, %v) {window}
+        %d = concat(%a, %b) axis=0
+        %e = concat(%d, %c) axis=1
+        return %e
+    }}""")
+
+
 def test_memory_that_is_given_away_too_early_is_noticed():
     p = Planned("""graph g(%x: float32[8]) {
         %a = map(%x) { exp($0) }
