@@ -231,7 +231,7 @@ class _Writer:
         lead = 1 if self.axes == VOLUME else 0  # an axis that stays, of windows of one place
 
         def lines(x: Value, size: Sequence[Dimension]) -> Value:
-            if (op.kernel[0], op.strides[0], op.pads[0], op.pads[self.axes]) == (1, 1, 0, 0):
+            if op.keeps(0, self.inputs[0].tensor):
                 return x
             along = replace(
                 op,

@@ -64,7 +64,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
     if x.rank < 3 or not isinstance(x.shape[1], int):
         return
-    if x.rank > 4 and not _is_whole(node) and not (isinstance(node.op, Pool) and _is_planar(node.op)):
+    if x.rank > 4 and not _is_whole(node) and not (isinstance(node.op, Pool) and _is_planar(node.op, x)):
         return
     compared = isinstance(node.op, Pool) and node.op.kind == "max" and dtypes.is_integer(x.dtype)
     if x.dtype not in ("float32", "float64") and not compared:
@@ -150,12 +150,9 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
 # What windows need of the image ------------------------------------------------------------------
 
 
-def _is_planar(op: Pool) -> bool:
+def _is_planar(op: Pool, image: TensorType) -> bool:
     """Whether windows combine nothing but along the last two axes."""
-    rank = len(op.kernel)
-    return all(
-        op.kernel[a] == op.strides[a] == 1 and op.pads[a] == op.pads[a + rank] == 0 for a in range(rank - 2)
-    )
+    return all(op.keeps(axis, image) for axis in range(len(op.kernel) - 2))
 
 
 def window(op: Pool) -> Window:

@@ -59,7 +59,7 @@ PICKED = 8  # strides up to which results are picked from vectors
 def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
     """One, for dense images."""
     pooling = pooling_of(node)
-    if pooling is not None and takes(pooling.node.op, pooling.dtype) and _outside(pooling) is not None:
+    if pooling is not None and takes(pooling.node.op, pooling.node.inputs[0].tensor, pooling.dtype) and _outside(pooling) is not None:
         dense = [Value(replace(v.tensor, layout=None)) for v in (*node.inputs, *node.outputs)]
         rows = RowPooling(Node(node.op, tuple(dense[:-1]), tuple(dense[-1:]), node.origin), target)
         cost = rows.cost if 0 not in rows.sizes else Estimate()
@@ -73,11 +73,11 @@ def emit(node: Node, choice: Choice[None], target: Target) -> Code:
     return Code((parts_step(target, [RowPooling(node, target)]),))
 
 
-def takes(op: Pool, dtype: str) -> bool:
+def takes(op: Pool, image: TensorType, dtype: str) -> bool:
     """Whether a pool is combined axis by axis, in its own type, of lines that are not too long."""
     if op.kind not in ("max", "sum", "mean") or accumulator(dtype) != dtype:
         return False
-    last = _last_axis(op)
+    last = _last_axis(op, image)
     return (op.kernel[last] - 1) * op.dilations[last] < LONGEST_LINE // 2
 
 
@@ -86,11 +86,9 @@ def _outside(pooling: Pooling) -> float | int | None:
     return idle(pooling.node.op.kind, pooling.dtype, pooling.before)
 
 
-def _last_axis(op: Pool) -> int:
+def _last_axis(op: Pool, image: TensorType) -> int:
     """The last axis along which anything is combined or left out."""
-    rank = len(op.kernel)
-    idle = [op.kernel[a] == op.strides[a] == 1 and op.pads[a] == op.pads[a + rank] == 0 for a in range(rank)]
-    return max((a for a in range(rank) if not idle[a]), default=0)
+    return max((a for a in range(len(op.kernel)) if not op.keeps(a, image)), default=0)
 
 
 class RowPooling(Piece):
@@ -104,7 +102,7 @@ class RowPooling(Piece):
         self.stored, self.made = x.dtype, out.dtype
         self.besides = range(1, len(node.inputs))
         self.image_types = (out.dtype, *(v.dtype for v in node.inputs[1:]))
-        self.last = _last_axis(op)
+        self.last = _last_axis(op, node.inputs[0].tensor)
         self.lanes = target.lanes(self.dtype)
         self.item = dtypes.itemsize(self.dtype)
         self.width = x.shape[2 + self.last]

@@ -209,6 +209,13 @@ class Pool(Op):
         need.that(len(self.sizes) == len(self.kernel), "one size for each axis of the image")
         return (TensorType("int64" if self.kind == "argmax" else x.dtype, (*x.shape[:2], *self.sizes)),)
 
+    def keeps(self, axis: int, image: TensorType) -> bool:
+        """Whether nothing is combined along a spatial axis, and nothing left out: windows of one element may
+        be fewer than those."""
+        pads = self.pads[axis], self.pads[axis + len(self.kernel)]
+        single = (self.kernel[axis], self.strides[axis], *pads) == (1, 1, 0, 0)
+        return single and dims.equal(self.sizes[axis], image.shape[2 + axis]) is True
+
 
 @dataclass(frozen=True)
 class OverlapAdd(Op):

@@ -35,6 +35,9 @@ POOLED = [  # image, kernel, strides, pads, dilations, sizes, column major
     ((1, 2, 90), (40,), (9,), (0, 9), (1,), (7,), False),
     ((1, 1, 9000), (2,), (1,), (0, 1), (3,), (8998,), False),
     ((1, 2, 3, 4), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), (3, 4), False),
+    ((1, 2, 5, 7), (2, 1), (1, 1), (0, 0, 0, 0), (1, 1), (4, 3), False),  # nothing combined, but left out
+    ((1, 2, 5, 7), (1, 2), (1, 1), (0, 0, 0, 0), (1, 1), (3, 6), False),
+    ((1, 1, 6, 5, 40), (2, 2, 1), (1, 1, 1), (0, 0, 0, 0, 0, 0), (1, 1, 1), (4, 4, 33), False),
 ]
 
 
@@ -49,7 +52,8 @@ def test_rows_take_what_is_combined_axis_by_axis_in_its_own_type():
     for kind in KINDS:
         for dtype in TYPES:
             op = Pool(kind, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), (9, 20))
-            assert pool_rows.takes(op, dtype) == ((pool_rows, kind, dtype) in FORMS)
+            image = TensorType(dtype, (1, 1, 9, 20))
+            assert pool_rows.takes(op, image, dtype) == ((pool_rows, kind, dtype) in FORMS)
 
 
 def name(word):
