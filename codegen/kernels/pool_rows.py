@@ -20,7 +20,7 @@ from itertools import product
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
-from ...ir.graph import Node, Value
+from ...ir.graph import Node, TensorType, Value
 from ...ir.ops import Pool
 from ...ir.pools import Pooling, idle, pooling_of
 from ...target import Target
@@ -59,7 +59,11 @@ PICKED = 8  # strides up to which results are picked from vectors
 def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
     """One, for dense images."""
     pooling = pooling_of(node)
-    if pooling is not None and takes(pooling.node.op, pooling.node.inputs[0].tensor, pooling.dtype) and _outside(pooling) is not None:
+    if (
+        pooling is not None
+        and takes(pooling.node.op, pooling.node.inputs[0].tensor, pooling.dtype)
+        and _outside(pooling) is not None
+    ):
         dense = [Value(replace(v.tensor, layout=None)) for v in (*node.inputs, *node.outputs)]
         rows = RowPooling(Node(node.op, tuple(dense[:-1]), tuple(dense[-1:]), node.origin), target)
         cost = rows.cost if 0 not in rows.sizes else Estimate()

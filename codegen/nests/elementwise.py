@@ -39,6 +39,7 @@ from .nest import (
     broadcasting,
     collapse,
     displaced,
+    joined_by_the_run,
     moving,
     output_view,
     rank_aligned,
@@ -83,6 +84,8 @@ class Elementwise(Piece):
         if not self.sizes:
             self.sizes = (1,)
             self.out, *rest = (replace(v, strides=(v.itemsize,)) for v in (self.out, *rest))
+        if not apart and not blank and not isinstance(self.sizes[-1], int):
+            self.sizes = joined_by_the_run(self.sizes, (self.out, *rest))
         self.target, self.body, self.blank = target, body, blank
         self.views = dict(zip(used, rest))
         self.axis_of = {axis: k for k, group in enumerate(groups) for axis in group}

@@ -127,6 +127,27 @@ def collapse(
     return tuple(merged), tuple(v.pick(last) for v in views), tuple(map(tuple, groups))
 
 
+def joined_by_the_run(sizes: Sequence[Dimension], views: Sequence[View]) -> tuple[Dimension, ...]:
+    """The sizes of the same nest, whose last axis is as long as all axes together which the run finds that
+    every view goes through without a gap, where only it can tell; these then have size 1. As many axes as
+    formulas of a moderate size tell."""
+    found, last = list(sizes), len(sizes) - 1
+    together: Dimension = 1  # whether all axes so far are one
+    inside = sizes[last]
+    for axis in reversed(range(last)):
+        try:
+            for view in views:
+                together = together * dims.compare("eq", view.strides[axis], view.strides[last] * inside)
+            more = together * (sizes[axis] - 1)
+            longer, inside = found[last] * (1 + more), inside * sizes[axis]
+        except dims.TooComplex:
+            break
+        if together == 0 or dims.is_large(longer):
+            break
+        found[last], found[axis] = longer, sizes[axis] - more
+    return tuple(found)
+
+
 # Parts -------------------------------------------------------------------------------------------
 
 

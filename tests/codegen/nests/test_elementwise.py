@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 from support.harness import TARGETS
-from support.nests import check
+from support.nests import check, numbers, variable
 
-from onnxc.ir import expr
+from onnxc.codegen.nests.elementwise import Elementwise
+from onnxc.codegen.nests.nest import broadcasting, dense
+from onnxc.ir import dims, expr
+from onnxc.ir.graph import TensorType
 from onnxc.ir.ops import Map
+from onnxc.target import TARGETS as KNOWN
 
 
 def body(name, dtype):
@@ -21,3 +25,26 @@ def test_rows_of_any_number_of_vectors(target, dtype, length):
     for count in (1, 7, 31, 32, 33, 48, 63, 64, 65, 100):
         x = np.linspace(-5, 5, count, dtype=dtype)
         check(target, Map(body(length, dtype)), x)
+
+
+SUM = expr.input_(0, "float32") + expr.input_(1, "float32")
+IMAGES = [(4, 5), (4, 1), (1, 5), (1, 1)]  # rows and columns of two operands
+
+
+@pytest.mark.parametrize("second", IMAGES)
+def test_rows_are_one_where_the_run_finds_them_gapless(second):
+    (n, h, w, h2, w2), _ = variable("d", range(5), 1)
+    shapes = (n, 8, h, w), (n, 8, h2, w2)
+    whole = tuple(map(dims.broadcast, *shapes))
+    views = {k: broadcasting("input", k, TensorType("float32", s), whole) for k, s in enumerate(shapes)}
+    out = dense("output", 0, TensorType("float32", whole))
+    nest = Elementwise(KNOWN["x86-64-v3"], SUM, whole, out, views)
+    given = dict(zip([f"d{k}" for k in range(5)], (2, 4, 5, *second)))
+    rows = 20 if second in ((4, 5), (1, 1)) else 5
+    assert [dims.evaluate(size, given) for size in nest.sizes] == [16, 20 // rows, rows]
+
+
+@TARGETS
+@pytest.mark.parametrize("second", IMAGES)
+def test_operands_of_sizes_of_their_own(target, second):
+    check(target, Map(SUM), numbers((2, 3, 4, 5)), numbers((2, 3, *second)), only="symbolic")
