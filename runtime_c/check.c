@@ -6,9 +6,15 @@ static const onnxc_value *onnxc_step(const onnxc_value *first, int64_t index) {
     return (const onnxc_value *)((const char *)first + (size_t)first->struct_size * (size_t)index);
 }
 
-static bool onnxc_sound_size(const onnxc_value *value) {
-    return value->struct_size >= sizeof *value && value->struct_size <= 4096
-        && value->struct_size % 8 == 0;
+/* Whether a caller's struct may have this size in its version of the interface, the first of which has `least`
+ * bytes: fields are added in words, so that none is there by half. */
+static bool onnxc_sound_size(uint32_t struct_size, size_t least) {
+    return struct_size >= least && struct_size <= 4096 && struct_size % 8 == 0;
+}
+
+static int32_t onnxc_wrong_size(onnxc_context *context, const char *what, uint32_t got, size_t expected) {
+    return onnxc_report(context, ONNXC_WRONG_ABI, "%s: struct_size is %u, expected %u", what, (unsigned)got,
+                        (unsigned)expected);
 }
 
 static int32_t onnxc_check_array(onnxc_context *context, const onnxc_value *values, int32_t got,
@@ -19,7 +25,7 @@ static int32_t onnxc_check_array(onnxc_context *context, const onnxc_value *valu
     if (expected > 0 && values == NULL)
         return onnxc_report(context, ONNXC_NULL_POINTER, "the array of %s is null", what);
     for (int32_t i = 0; i < expected; i++)
-        if (!onnxc_sound_size(values)
+        if (!onnxc_sound_size(values->struct_size, sizeof *values)
             || onnxc_step(values, i)->struct_size != values->struct_size)
             return onnxc_report(context, ONNXC_WRONG_ABI,
                                 "%s: struct_size of value %d is %u; sizeof(onnxc_value) is expected",
@@ -122,7 +128,7 @@ static int32_t onnxc_borrow_list(onnxc_context *context, const onnxc_port *port,
     const onnxc_value *items = value->data;
     int32_t status = ONNXC_OK;
     for (int64_t i = 0; i < count && status == ONNXC_OK; i++) {
-        if (!onnxc_sound_size(items)) {
+        if (!onnxc_sound_size(items->struct_size, sizeof *items)) {
             status = onnxc_report(context, ONNXC_WRONG_ABI,
                                   "input '%.80s': struct_size of an item is %u", name,
                                   (unsigned)items->struct_size);

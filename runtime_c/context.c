@@ -258,15 +258,15 @@ enum { ONNXC_LEAST_OPTIONS = offsetof(onnxc_options, target) };
 static int32_t onnxc_read_options(const onnxc_options *given, onnxc_options *options) {
     *options = (onnxc_options){.struct_size = sizeof *options};
     if (given == NULL) return ONNXC_OK;
-    if (given->struct_size < ONNXC_LEAST_OPTIONS)
-        return onnxc_report(NULL, ONNXC_WRONG_ABI, "options: struct_size is %u, expected %u",
-                            (unsigned)given->struct_size, (unsigned)sizeof(onnxc_options));
+    if (!onnxc_sound_size(given->struct_size, ONNXC_LEAST_OPTIONS))
+        return onnxc_wrong_size(NULL, "options", given->struct_size, sizeof *given);
     memcpy(options, given, given->struct_size < sizeof *options ? given->struct_size : sizeof *options);
     if (options->pool != NULL && (options->pool->run == NULL || options->pool->threads < 1))
         return onnxc_report(NULL, ONNXC_INVALID_VALUE, "options: the pool has no threads");
     const onnxc_allocator *allocator = options->allocator;
-    if (allocator != NULL && (allocator->struct_size < sizeof *allocator || allocator->allocate == NULL
-                              || allocator->deallocate == NULL))
+    if (allocator != NULL && !onnxc_sound_size(allocator->struct_size, sizeof *allocator))
+        return onnxc_wrong_size(NULL, "options: the allocator", allocator->struct_size, sizeof *allocator);
+    if (allocator != NULL && (allocator->allocate == NULL || allocator->deallocate == NULL))
         return onnxc_report(NULL, ONNXC_INVALID_VALUE, "options: the allocator lacks a function");
     return ONNXC_OK;
 }
@@ -333,8 +333,10 @@ ONNXC_HIDDEN void ONNXC_SYMBOL(cancel)(onnxc_context *context) {
 ONNXC_HIDDEN int32_t ONNXC_SYMBOL(set_profile)(onnxc_context *context, onnxc_profile *profile) {
     int32_t status = onnxc_enter(context);
     if (status != ONNXC_OK) return status;
-    if (profile != NULL && (profile->struct_size < sizeof *profile || profile->capacity < 0
-                            || (profile->capacity > 0 && profile->timings == NULL)))
+    if (profile != NULL && !onnxc_sound_size(profile->struct_size, sizeof *profile))
+        status = onnxc_wrong_size(context, "the profile", profile->struct_size, sizeof *profile);
+    else if (profile != NULL
+             && (profile->capacity < 0 || (profile->capacity > 0 && profile->timings == NULL)))
         status = onnxc_report(context, ONNXC_INVALID_VALUE, "the profile has no memory for its timings");
     else
         context->profile = profile;

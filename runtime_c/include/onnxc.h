@@ -4,8 +4,8 @@
  * A library exports `const onnxc_model *<name>_model(void)`: a table of constants and functions.
  * Contexts are cheap, one per concurrent caller; weights are shared. Every function that can fail
  * returns a status and leaves one sentence in `last_error`. Nothing prints, exits or raises signals.
- * Structs begin with their size and only ever grow, so callers and libraries of different minor
- * versions fit together; another major version must be refused. */
+ * Structs begin with their size (sizeof) and only ever grow, by words of 8 bytes, so callers and libraries of
+ * different minor versions fit together; another major version must be refused. */
 #ifndef ONNXC_H
 #define ONNXC_H
 

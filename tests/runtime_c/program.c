@@ -96,6 +96,9 @@ static void test_bits(void) {
     CHECK(in_use == 0);
 }
 
+static void *take(onnxc_allocator *allocator, size_t bytes) { return (void)allocator, malloc(bytes); }
+static void give(onnxc_allocator *allocator, void *memory) { (void)allocator, free(memory); }
+
 /* Expects the status, prints the sentence, and expects that the next call works. */
 #define REFUSES(expected, call)                                                              \
     do {                                                                                     \
@@ -103,6 +106,31 @@ static void test_bits(void) {
         printf("%s\n", model->last_error(context));                                          \
         CHECK(works(model, context, 2, 100));                                                \
     } while (0)
+
+/* Sizes that are no version's are refused, those of newer callers are not. */
+static void test_sizes(const onnxc_model *model, onnxc_context *context) {
+    union { onnxc_options options; char newer[8192]; } given = {.options = {.threads = 1}};
+    onnxc_allocator allocator = {0, 0, take, give};
+    onnxc_timing timings[8];
+    onnxc_profile profile = {.timings = timings, .capacity = 8};
+    onnxc_context *made;
+    for (uint32_t size = 0; size <= 8192; size++) {
+        int whole = size % 8 == 0 && size <= 4096;
+        given.options.struct_size = size;
+        int status = model->create(&given.options, &made);
+        CHECK(status == (whole && size >= 24 ? ONNXC_OK : ONNXC_WRONG_ABI) && (status == 0) == (made != NULL));
+        model->destroy(made);
+        allocator.struct_size = size;
+        onnxc_options options = {.struct_size = sizeof options, .threads = 1, .allocator = &allocator};
+        status = model->create(&options, &made);
+        CHECK(status == (whole && size >= sizeof allocator ? ONNXC_OK : ONNXC_WRONG_ABI));
+        model->destroy(made);
+        profile.struct_size = size;
+        status = model->set_profile(context, &profile);
+        CHECK(status == (whole && size >= sizeof profile ? ONNXC_OK : ONNXC_WRONG_ABI));
+    }
+    CHECK(model->set_profile(context, NULL) == ONNXC_OK);
+}
 
 static void test_errors(void) {
     const onnxc_model *model = first_model();
@@ -151,6 +179,7 @@ static void test_errors(void) {
     onnxc_options old = {.struct_size = 4, .threads = 1};
     onnxc_context *none = context;
     CHECK(model->create(&old, &none) == ONNXC_WRONG_ABI && none == NULL);
+    test_sizes(model, context);
     model->destroy(NULL);
     model->release(NULL);
     model->cancel(NULL);
