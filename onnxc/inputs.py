@@ -302,11 +302,15 @@ def _numbers(arguments: Sequence[str], ports: Sequence[Port]) -> dict[str, tuple
                 number = _number(text)
             except ValueError:
                 continue
-            if dtypes.is_integer(dtype):
+            if dtypes.is_integer(dtype) or dtype == "bool":
                 low, high = dtypes.integer_range(dtype)
-                if not isinstance(number, int) or not low <= number <= high:
-                    raise RunError(f"input {quote(name)}: {text} is no number of {dtype}")
-            found[argument] = name, np.asarray(number).astype(dtypes.numpy_dtype(dtype))
+                has = isinstance(number, int) and low <= number <= high
+                array = np.asarray(number if has else 0).astype(dtypes.numpy_dtype(dtype))
+            else:
+                array, has = dtypes.rounded(np.asarray(number), dtype)
+            if not has:
+                raise RunError(f"input {quote(name)}: {text} is no number of {dtype}")
+            found[argument] = name, array
     return found
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from .cache import folders, temporary_name, writable_folder
 from .errors import LoadError, RunError, quote, shorten
-from .ir.dtypes import COMPLEX, integer_range, is_integer, numpy_dtype
+from .ir.dtypes import COMPLEX, integer_range, is_integer, numpy_dtype, rounded
 from .loading.c_values import Port
 from .loading.finding import is_library
 from .loading.loader import Model, load
@@ -183,15 +183,14 @@ def _converted(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     else:
         fits = np.full(array.shape, np.can_cast(array.dtype, wide, "same_kind"))
     found = array
-    with np.errstate(all="ignore"):
-        if fits.all() and whole:
-            low, high = integer_range(dtype)
+    if fits.all() and whole:
+        low, high = integer_range(dtype)
+        with np.errstate(all="ignore"):
             fits = (array >= low) & (array < high + 1)
             found = np.where(fits, array, 0).astype(wanted)
             fits &= found == array
-        elif fits.all():
-            found = array.astype(wanted)
-            fits = np.isfinite(found) | ~np.isfinite(array)
+    elif fits.all():
+        found, fits = rounded(array, dtype)
     if not fits.all():
         place = tuple(np.argwhere(~fits)[0])
         value = array[place]

@@ -210,6 +210,13 @@ def test_a_number_that_an_integer_type_does_not_have_is_refused(number):
         make_inputs([TOKENS], [f"ids={number}"])
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("number", ["1e300", str(10**40)])
+def test_a_number_that_a_float_type_does_not_have_is_refused(number):
+    with pytest.raises(RunError, match="'x': .* is no number of float32"):
+        make_inputs([IMAGE], [f"x={number}"])
+
+
 def test_integers_are_those_that_are_expected():
     found = make_inputs([TOKENS], dims={"length": 100}, expected={"ids": Expected(rows=2)}).feeds
     assert set(found["ids"][0]) == {0, 1}

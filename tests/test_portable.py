@@ -153,6 +153,8 @@ def test_a_column_whose_numbers_stay_what_they_are_takes_the_type_of_its_input(c
         (np.array(["2020-01-01"], "datetime64[D]"), "int64", "2020-01-01 in row 0 is no number of int64"),
         ([1.0, 1e300], "float32", r"1e\+300 in row 1 is no number of float32"),
         (objects(10**400), "float32", "too large"),
+        ([1.0, 7.0], "float4e2m1", "7.0 in row 1 is no number of float4e2m1"),
+        ([np.inf], "float8e4m3fn", "inf in row 0 is no number of float8e4m3fn"),
         ([1j], "float32", "1j in row 0 is no number of float32"),
         (objects([1, 2], [3]), "float32", r"row 1 has the shape \[1\], those before \[2\]"),
         (objects(None, [1, 2]), "float32", r"row 1 has the shape \[2\], those before \[\]"),

@@ -17,7 +17,7 @@ from onnx import TensorProto, numpy_helper
 
 from ..diagnostics import DiagnosticList, ModelErrors
 from ..errors import Origin, quote
-from ..ir.dtypes import COMPLEX, from_file, is_float
+from ..ir.dtypes import COMPLEX, from_file, is_float, rounded
 from .model_file import ModelFile
 from .tensors import DTYPE_NAMES, NUMPY_DTYPES
 from .walk import captured_names, definitions, subgraphs
@@ -90,6 +90,9 @@ def _converted(given: np.ndarray, dtype: str) -> np.ndarray | None:
     kinds = "OUS" if dtype == "string" else numbers
     if given.dtype.kind not in kinds and given.dtype != NUMPY_DTYPES[dtype]:
         return None
+    if kinds in ("biuf", "biufc"):
+        array, has = rounded(given, dtype)
+        return array if has.all() else None
     array = given.astype(NUMPY_DTYPES[dtype])
     return array if kinds != "biu" or np.array_equal(array, given) else None
 

@@ -7,6 +7,8 @@ when one is met.
 
 from __future__ import annotations
 
+import math
+import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,8 @@ SMALL_FLOATS = {
     **dict.fromkeys(("float6e2m3", "float6e3m2"), 6),
     "float4e2m1": 4,
 }
+#: The magnitude from which on rounding leaves those that have neither infinities nor a NaN: casts saturate.
+_BEYOND = {"float6e2m3": 7.75, "float6e3m2": 30.0, "float4e2m1": 7.0}
 SIGNED = {"int64": 64, "int32": 32, "int16": 16, "int8": 8, "int4": 4, "int2": 2}
 UNSIGNED = {"uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8, "uint4": 4, "uint2": 2}
 COMPLEX = {"complex64": 64, "complex128": 128}
@@ -118,6 +122,24 @@ def from_numpy(dtype: np.dtype) -> str:
     if name not in ALL:
         raise TypeError(f"element type {dtype} is not supported")
     return name
+
+
+def rounded(array: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers rounded to a type of floats or complex numbers, and whether it has them: not those that are too
+    large, nor infinities and NaN where it has none. Objects are real numbers of Python, integers of any length."""
+    import numpy as np
+
+    has = np.ones(array.shape, bool)
+    if array.dtype == object:
+        fits = np.frompyfunc(lambda number: not sys.float_info.max < abs(number) < math.inf, 1, 1)
+        has = np.asarray(fits(array), bool)
+        array = np.where(has, array, 0).astype(np.float64)
+    with np.errstate(all="ignore"):
+        found = array.astype(numpy_dtype(dtype))
+        has &= (np.isnan(found) == np.isnan(array)) & (np.isinf(found) == np.isinf(array))
+        if dtype in _BEYOND:
+            has &= np.abs(array) < _BEYOND[dtype]
+    return found, has
 
 
 def integer_range(dtype: str) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -144,9 +145,10 @@ def _from_python(slot: Slot, value: object) -> np.ndarray:
     """A number or a list, or a tensor of another library, which take the slot's type if they fit it."""
     try:
         array = _shared(value) if hasattr(value, "__dlpack__") else np.asarray(value)
+        same = slot.numpy is None or array.dtype == slot.numpy
+        return array if same else _fitted(slot, array, slot.numpy)
     except (TypeError, ValueError, OverflowError) as error:
         raise RunError(f"input {quote(slot.port.name)}: {error}", status=WRONG_DTYPE) from None
-    return array if slot.numpy is None or array.dtype == slot.numpy else _fitted(slot, array, slot.numpy)
 
 
 def _fitted(slot: Slot, array: np.ndarray, wanted: np.dtype) -> np.ndarray:
@@ -154,24 +156,28 @@ def _fitted(slot: Slot, array: np.ndarray, wanted: np.dtype) -> np.ndarray:
     Raises RunError for a number that the type does not have."""
     dtype, kind = slot.port.dtype or "", array.dtype.kind
     floats = "biufc" if wanted.kind == "c" else "biuf"
-    outside: Sequence[Any] | np.ndarray
+    found = array
+    outside: Sequence[Any] | np.ndarray = ()
     if array.size == 0:  # an empty list is of any type
-        outside = ()
+        found = array.astype(wanted)
     elif dtypes.is_integer(dtype) or dtype == "bool":
         if kind not in "biu" and not all(isinstance(number, int) for number in array.flat):
             return array
         low, high = dtypes.integer_range(dtype)
         outside = [number for number in (array.min(), array.max()) if not low <= int(number) <= high]
-    elif kind in floats and not wanted.hasobject and np.can_cast(array.dtype, wanted, "same_kind"):
-        with np.errstate(all="ignore"):
-            outside = array[np.isfinite(array) != np.isfinite(array.astype(wanted))]
-    else:
-        return array
+        found = array if outside else array.astype(wanted)
+    elif not wanted.hasobject and (
+        all(isinstance(number, Real) for number in array.flat)  # as where integers are longer than numpy's
+        if kind == "O"
+        else kind in floats and np.can_cast(array.dtype, wanted, "same_kind")
+    ):
+        found, has = dtypes.rounded(array, dtype)
+        outside = array[~has]
     if len(outside):
         raise RunError(
             f"input {quote(slot.port.name)}: {outside[0]} is no number of {dtype}", status=WRONG_DTYPE
         )
-    return array.astype(wanted)
+    return found
 
 
 def _shared(value: Any) -> np.ndarray:

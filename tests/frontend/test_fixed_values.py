@@ -113,6 +113,7 @@ def test_a_shapes_sizes_are_those_of_other_inputs_that_name_them():
     [
         ({"rs": 1}, "input rs': the model has no such input to give a value; there is 'x', 'sr', 's'"),
         ({"sr": 1.5}, "input sr': the value given is not of type int64"),
+        ({"x": 1e300}, "input x': the value given is not of type float32"),
         ({"sr": "16000"}, "input sr': the value given is not of type int64"),
         ({"sr": [1, 2]}, r"input sr': the value given has shape \[2\] where the model has \[\]"),
         ({"x": [1.0, 2.0], "s": [1.0]}, r"input s': the value given has shape \[1\] where"),

@@ -2,6 +2,7 @@
 
 import array
 import warnings
+from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
@@ -79,6 +80,13 @@ def test_integers_of_any_length_are_compared(number):
     assert taken("uint64", [2**64 - 1]).tolist() == [2**64 - 1]
 
 
+@pytest.mark.parametrize(("dtype", "digits"), [("float64", 400), ("int64", 5000), ("float32", 5000)])
+def test_an_integer_that_is_too_long_to_be_told_is_refused_too(dtype, digits):
+    with pytest.raises(RunError, match="input 'x': ") as caught:
+        taken(dtype, [10**digits])
+    assert caught.value.status == WRONG_DTYPE
+
+
 @pytest.mark.parametrize("dtype", dtypes.ALL)
 def test_an_empty_list_is_of_every_type(dtype):
     for empty in ([], [[], []]):
@@ -94,6 +102,18 @@ def test_an_empty_list_is_of_every_type(dtype):
         ("bfloat16", -1e39),
         ("float8e4m3fn", 1e4),
         ("complex64", 1e300j),
+        ("float16", 2**70),
+        ("float32", Fraction(10**40)),
+        ("complex64", -(2**200)),
+        ("float4e2m1", 7),
+        ("float4e2m1", 1e39),
+        ("float6e3m2", -30),
+        ("float6e2m3", 7.75),
+        ("float8e8m0", -1),
+        ("float8e8m0", np.inf),
+        ("float8e4m3fn", -np.inf),
+        ("float8e4m3fnuz", np.inf),
+        ("float8e5m2fnuz", np.inf),
     ],
 )
 def test_floats_are_rounded_and_none_becomes_infinite(dtype, number):
@@ -101,11 +121,31 @@ def test_floats_are_rounded_and_none_becomes_infinite(dtype, number):
         warnings.simplefilter("error")
         forms = [number, [1, number], Convertible([number], None)]
         forms += [Shared([number], np.float64)] if isinstance(number, float) else []
+        forms += [[1.5, number]] if isinstance(number, int) else []
         for value in forms:
             with pytest.raises(RunError, match="is no number of") as caught:
                 taken(dtype, value)
             assert caught.value.status == WRONG_DTYPE
         assert taken(dtype, [1 + 1e-9]).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "numbers", "expected"),
+    [
+        ("float32", [2**70, 1], [2.0**70, 1]),
+        ("float32", 2**70, 2.0**70),
+        ("bfloat16", [-(2**100), 0.5], [-(2.0**100), 0.5]),
+        ("complex128", [2**70], [2.0**70]),
+        ("float64", [Fraction(1, 4)], [0.25]),
+        ("float4e2m1", [6.9, -6.9, 5], [6, -6, 4]),
+        ("float6e2m3", [7.7, -7.7], [7.5, -7.5]),
+        ("float6e3m2", [29.9], [28]),
+        ("float8e4m3fn", [464], [448]),
+        ("float8e5m2", [np.inf, -np.inf], [np.inf, -np.inf]),
+    ],
+)
+def test_numbers_of_floats_are_taken_whatever_python_holds_them_in(dtype, numbers, expected):
+    assert taken(dtype, numbers).tolist() == expected
 
 
 def test_what_is_no_number_stays_so():
