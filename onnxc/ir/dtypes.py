@@ -116,7 +116,7 @@ _BY_NUMPY_NAME = {numpy_name: name for name, numpy_name in _ML_DTYPES.items()}
 
 def from_numpy(dtype: np.dtype) -> str:
     """The name of a numpy type. Unsupported ones raise TypeError."""
-    if dtype.kind in "OUS":
+    if dtype.kind in "OUST":  # T: numpy's StringDType, since version 2
         return "string"
     name = _BY_NUMPY_NAME.get(dtype.name, dtype.name)
     if name not in ALL:
@@ -126,7 +126,7 @@ def from_numpy(dtype: np.dtype) -> str:
 
 def rounded(array: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     """Numbers rounded to a type of floats or complex numbers, and whether it has them: not those that are too
-    large, nor infinities and NaN where it has none. Objects are real numbers of Python, integers of any length."""
+    large, nor infinities and NaN where it has none. Objects are Python's real numbers, of any length."""
     import numpy as np
 
     has = np.ones(array.shape, bool)

@@ -126,18 +126,19 @@ def _set_tensor(target: CValue, slot: Slot, value: object, lent: list[Any]) -> N
 def _as_array(slot: Slot, value: object) -> np.ndarray:
     """`value` as a C-ordered array of the slot's type in this machine's byte order."""
     array = value if isinstance(value, np.ndarray) else _from_python(slot, value)
+    native = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
     try:
-        dtype = dtypes.from_numpy(array.dtype.newbyteorder("="))
+        dtype = dtypes.from_numpy(native)
     except TypeError:
         dtype = ""
     expected = slot.port.dtype or dtype
-    if not dtype or (dtype != expected and array.dtype.newbyteorder("=") != slot.numpy):
+    if not dtype or (dtype != expected and native != slot.numpy):
         raise RunError(
             f"input {quote(slot.port.name)}: expected {expected or 'an element type'}, got {array.dtype}",
             status=WRONG_DTYPE,
         )
     if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
+        array = array.astype(native)
     return array if array.flags.c_contiguous else array.copy(order="C")
 
 

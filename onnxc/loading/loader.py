@@ -136,7 +136,9 @@ class Model:
         for number, array in found.items():
             slot = self._library.slots_out[number]
             usable = isinstance(array, np.ndarray) and array.flags.c_contiguous and array.flags.writeable
-            if not usable or slot.port.kind != "tensor" or slot.port.dtype in (None, "string"):
+            if slot.port.kind != "tensor" or slot.port.dtype == "string":
+                reason = "outputs of strings, sequences, optionals and maps take no memory"
+            elif not usable or slot.port.dtype is None:
                 reason = "its memory is no C-ordered, writable array of its type"
             elif array.dtype != slot.numpy:
                 reason = f"its memory has type {array.dtype}, the result {slot.port.dtype}"

@@ -116,6 +116,30 @@ def test_memory_that_does_not_fit_is_refused(model, spoil):
     np.testing.assert_array_equal(model.run([name], feeds(model))[0], expected)
 
 
+def test_outputs_that_are_no_numbers_take_no_memory(tmp_path):
+    text = """g (string[n] s, float[n] x) => (string[n] t, seq(float[n]) l)
+        { t = Identity(s) l = SequenceConstruct(x) }"""
+    given = {"s": np.array(["a"], object), "x": X[:1]}
+    with opened(tmp_path, text) as model:
+        for name in ("t", "l"):
+            sentence = f"output '{name}': outputs of strings, sequences, optionals and maps take no memory"
+            with pytest.raises(RunError, match=sentence):
+                model.run(None, given, out={name: np.empty(1, object)})
+
+
+@pytest.mark.parametrize("kind", ["object", "U", "S", "StringDType"])
+def test_texts_are_taken_in_each_of_numpys_types(tmp_path, kind):
+    if kind == "StringDType":
+        if not hasattr(getattr(np, "dtypes", None), kind):
+            pytest.skip("this numpy has no such type")
+        kind = np.dtypes.StringDType()
+    plain = ["a", "", "a text of more than sixteen bytes", "b"]
+    texts = np.array(plain, kind)
+    with opened(tmp_path, "g (string[n] s) => (string[n] t) { t = Identity(s) }") as model:
+        for step, count in ((1, 4), (2, 4), (1, 0)):
+            assert model.run(None, {"s": texts[:count:step]})[0].tolist() == plain[:count:step]
+
+
 class Converted:
     """What becomes an array only when a call asks for it, and does something else then."""
 
