@@ -4,9 +4,12 @@
 def main() -> int:
     """Runs the command that the process was given; its exit status."""
     try:
-        from .commands import cli
+        from .commands.ending import requests_kept
 
-        status = cli.main()
+        with requests_kept():
+            from .commands import cli
+
+            status = cli.main()
     except KeyboardInterrupt:
         status = 130
     # Where the last text that was executed was interrupted, as those are of which dataclasses are made,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator
+from types import FrameType
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
@@ -40,3 +42,29 @@ def ending_clean() -> Iterator[None]:
     finally:
         for number in taken:
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def requests_kept() -> Iterator[None]:
+    """Has a request to end, an interruption among them, that comes while a finalizer or the callback of a weak
+    reference runs (imports have some) raised in the code that goes on behind it: Python would print it and
+    forget it."""
+    before = sys.unraisablehook
+
+    def hear(lost: sys.UnraisableHookArgs) -> None:
+        request = lost.exc_value
+        if not isinstance(request, (KeyboardInterrupt, Ended)):
+            before(lost)
+            return
+
+        def again(frame: FrameType, event: str, argument: object) -> None:
+            if frame.f_code is not hear.__code__:  # where it would be lost again
+                raise request
+
+        sys.setprofile(again)  # to the next call or return, at which raising ends it
+
+    sys.unraisablehook = hear
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before

@@ -45,6 +45,37 @@ def test_an_interruption_of_a_text_that_is_executed_is_a_status_too(models):
     assert ended.returncode == 130 and not (models / "twice.so").exists()
 
 
+@pytest.mark.parametrize("place", ["finalizer", "callback"])
+@pytest.mark.parametrize("request_", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_request_to_end_is_not_lost_where_nothing_can_be_raised(models, request_, place):
+    """Python ignores what finalizers and callbacks of weak references raise, those of imports too."""
+    rules = models / "rules.py"
+    rules.write_text(f"""
+import signal, weakref
+
+class Thing:
+    pass
+
+def end(*_):
+    signal.raise_signal({int(request_)})
+
+thing = Thing()
+if {place == "finalizer"}:
+    Thing.__del__ = end
+else:
+    reference = weakref.ref(thing, end)
+del thing
+""")
+    command = [sys.executable, "-P", "-m", "onnxc", "compile", models / "twice.onnx", "--operators", rules]
+    ended = subprocess.run(
+        [*command, "-o", models / "twice.so"],
+        capture_output=True,
+        preexec_fn=lambda: signal.signal(request_, signal.SIG_DFL),  # the background ignores some
+    )
+    assert ended.returncode == (130 if request_ == signal.SIGINT else -request_)
+    assert (ended.stdout, ended.stderr) == (b"", b"") and not (models / "twice.so").exists()
+
+
 @pytest.mark.parametrize(
     "command",
     [
