@@ -22,13 +22,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from ...errors import CompileError, quote
+from ... import cache as user_cache
+from ...errors import CacheError, CompileError, quote
 from ...records import dataclass
 from ...target import Target
 
 TIMEOUT = 600  # seconds, for one call of the compiler
 OLDEST_GLIBC = "2.17"  # that what `zig cc` links runs with
 TAIL_BYTES = 600  # of what a failing compiler printed
+ZIG_CACHES = ("ZIG_GLOBAL_CACHE_DIR", "XDG_CACHE_HOME", "HOME")  # what tells where zig's cache is
 REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # that a process end
 
 
@@ -121,6 +123,16 @@ def _is_zig(command: Sequence[str]) -> bool:
     return "ziglang" in command or os.path.basename(command[0]) == "zig"
 
 
+def environment(command: Sequence[str]) -> dict[str, str]:
+    """The variables with which a compiler is started. zig keeps what it compiles of the C library in the
+    user's cache and fails where no variable tells where that is: then it is in ours."""
+    found = dict(os.environ)
+    if _is_zig(command) and not any(map(found.get, ZIG_CACHES)):
+        with contextlib.suppress(CacheError):
+            found[ZIG_CACHES[0]] = str(user_cache.writable_folder() / "zig")
+    return found
+
+
 @dataclass
 class Process:
     """A compiler at work: `wait` returns what it makes."""
@@ -192,7 +204,7 @@ def start(command: Sequence[str], result: Path, directory: Path) -> Process:
             popen = subprocess.Popen(
                 command,
                 cwd=directory,
-                env={**os.environ, "TMPDIR": os.fspath(directory)},
+                env={**environment(command), "TMPDIR": os.fspath(directory)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ...errors import CompileError
 from ...target import Target
-from .compiler import TIMEOUT, find_compiler, target_flags
+from .compiler import TIMEOUT, environment, find_compiler, target_flags
 
 #: What compiles the runtime with `runtime_c/images.c`.
 FLAG = "-DONNXC_IMAGES"
@@ -39,7 +39,14 @@ def missing(target: Target, compiler: Sequence[str] | None = None) -> list[str]:
     compiler = compiler or find_compiler(target)
     command = [*compiler, *target_flags(compiler, target), "-E", "-P", "-x", "c", "-"]
     try:
-        found = subprocess.run(command, input="".join(lines), capture_output=True, text=True, timeout=TIMEOUT)
+        found = subprocess.run(
+            command,
+            input="".join(lines),
+            env=environment(command),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompileError(f"'{command[0]}' cannot be run: {error}") from None
     if found.returncode != 0:

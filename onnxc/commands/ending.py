@@ -46,9 +46,9 @@ def ending_clean() -> Iterator[None]:
 
 @contextlib.contextmanager
 def requests_kept() -> Iterator[None]:
-    """Has a request to end, an interruption among them, that comes while a finalizer or the callback of a weak
-    reference runs (imports have some) raised in the code that goes on behind it: Python would print it and
-    forget it."""
+    """Has a request to end, an interruption among them, that comes while a finalizer or the callback of a
+    weak reference runs (imports have some) raised in the code that goes on behind it: Python would print it
+    and forget it."""
     before = sys.unraisablehook
 
     def hear(lost: sys.UnraisableHookArgs) -> None:

@@ -122,6 +122,31 @@ os.execvp("cc", ["cc", *arguments[:at], *arguments[at + 2:]])
         parts.link(tmp_path / "model.so")
 
 
+@pytest.mark.parametrize(
+    ("command", "given", "expected"),
+    [
+        (("python", "-m", "ziglang", "cc"), {}, "cache/zig"),
+        (("/opt/zig", "ar"), {"HOME": ""}, "cache/zig"),
+        (("python", "-m", "ziglang", "cc"), {"HOME": "/home"}, None),
+        (("python", "-m", "ziglang", "cc"), {"XDG_CACHE_HOME": "/caches"}, None),
+        (("python", "-m", "ziglang", "cc"), {"ZIG_GLOBAL_CACHE_DIR": "/zig"}, "/zig"),
+        (("gcc",), {}, None),
+    ],
+)
+def test_zig_has_a_cache_where_there_is_no_home(monkeypatch, tmp_path, command, given, expected):
+    for name in compiler.ZIG_CACHES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**given, "ONNXC_CACHE": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    expected = expected and str(tmp_path / expected)
+    assert compiler.environment(command).get("ZIG_GLOBAL_CACHE_DIR") == expected
+    told = tmp_path / "told"
+    tell = ["sh", "-c", 'printf "${ZIG_GLOBAL_CACHE_DIR-none}" > "$0"', str(told), "ziglang"]
+    assert compiler.start(tell, told, tmp_path).wait().read_text() == (
+        compiler.environment(tell).get("ZIG_GLOBAL_CACHE_DIR", "none")
+    )
+
+
 def test_the_end_of_what_a_failing_compiler_printed_is_in_the_error(monkeypatch, parts, tmp_path):
     failing = script(tmp_path / "failing", "seq 1 10000 >&2; echo model.c:1: it will not do >&2; exit 3")
     monkeypatch.setenv("CC", failing)
