@@ -21,15 +21,17 @@ if TYPE_CHECKING:
 _fallback: Path | None = None  # of this process, once it was needed
 
 
-def cache_folder() -> Path:
-    """`$ONNXC_CACHE`, or onnxc under the user's cache folder, made where it is missing; it may be one that
-    can only be read. A temporary folder where the user's own cannot be had. Raises CacheError where
-    `$ONNXC_CACHE` names none, and for a folder that others can write to."""
+def cache_folder(make: bool = True) -> Path:
+    """`$ONNXC_CACHE`, or onnxc under the user's cache folder, made where it is missing, unless it is only
+    asked for; it may be one that can only be read. A temporary folder where the user's own cannot be had.
+    Raises CacheError where `$ONNXC_CACHE` names none, and for a folder that others can write to."""
     from pathlib import Path
 
     named = os.environ.get("ONNXC_CACHE")
     try:
         folder = Path(named).expanduser() if named else _usual_folder()
+        if not make and _can_be_made(folder):
+            return folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: there is no home
         reason = getattr(error, "strerror", None) or str(error)
@@ -89,6 +91,12 @@ def _require_trusted(folder: Path) -> None:
             f"the cache folder {folder} belongs to or can be written by others; "
             "make it private, set ONNXC_CACHE, or set ONNXC_CACHE_TRUST=1"
         )
+
+
+def _can_be_made(folder: Path) -> bool:
+    """Whether a folder is not there, and the user may make it."""
+    there = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+    return there != folder and there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
 def _runs_code(folder: Path) -> bool:

@@ -220,7 +220,7 @@ class Outputs:
         """What the options ask for, each of which can be written."""
         named = (options.header, options.weights_file)
         outputs = cls(library, *(None if path is None else Path(path) for path in named))
-        for path in outputs:
+        for path in (library, *outputs):  # the library is the one that was surely named
             files.check_output(path)
         return outputs
 
@@ -391,7 +391,7 @@ def compile_archive(
     headers: the folder of their C headers, NAME.h each. besides: what the caller writes. What is written
     appears whole or not at all."""
     places = [Path(headers) / f"{name}.h" for name in models] if headers is not None else []
-    for path in (*places, Path(output)):
+    for path in (Path(output), *places):
         files.check_output(path)
     machine = find_targets(options.target)[0]
     prefixes = {symbol_prefix(name): name for name in models}

@@ -31,6 +31,16 @@ def test_it_is_made_below_the_home_folder(tmp_path):
     assert cache.cache_folder() == tmp_path / "home" / ".cache" / "onnxc" == cache.writable_folder()
 
 
+def test_who_only_asks_where_it_is_does_not_make_it(tmp_path, monkeypatch):
+    assert cache.cache_folder(make=False) == tmp_path / "home" / ".cache" / "onnxc"
+    assert not (tmp_path / "home").exists()
+    assert cache.cache_folder() == cache.cache_folder(make=False)
+    (tmp_path / "a file").write_text("")
+    monkeypatch.setenv("ONNXC_CACHE", str(tmp_path / "a file" / "cache"))
+    with pytest.raises(LoadError, match="cannot be used"):
+        cache.cache_folder(make=False)
+
+
 def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("ONNXC_CACHE", "~/kept")
     assert cache.cache_folder() == tmp_path / "home" / "kept"

@@ -24,7 +24,7 @@ def cache_command(options: argparse.Namespace) -> int:
 
 
 def _path(options: argparse.Namespace) -> int:
-    folder = cache_folder()
+    folder = cache_folder(make=False)
     if options.json:
         console.print_json({"folder": str(folder), "limit": limit()})
     else:

@@ -41,7 +41,10 @@ def size_of(text: str) -> int:
 
 def limit() -> int:
     """How large the cache may become, in bytes."""
-    return size_of(os.environ.get("ONNXC_CACHE_LIMIT") or DEFAULT_LIMIT)
+    try:
+        return size_of(os.environ.get("ONNXC_CACHE_LIMIT") or DEFAULT_LIMIT)
+    except CacheError as error:
+        raise CacheError(f"ONNXC_CACHE_LIMIT: {error}") from None
 
 
 def kept(folder: Path) -> list[Kept]:

@@ -706,7 +706,13 @@ def test_a_cache_that_cannot_be_had_is_the_environments_fault(command, monkeypat
     monkeypatch.undo()
     monkeypatch.setenv("ONNXC_CACHE_LIMIT", "-5")
     status, _, (error,) = command("cache", "prune")
-    assert status == 3 and "'-5' is no size" in error
+    assert status == 3 and "ONNXC_CACHE_LIMIT: '-5' is no size" in error
+
+
+def test_where_the_cache_is_can_be_asked_before_there_is_one(command, monkeypatch, tmp_path):
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("ONNXC_CACHE", str(folder))
+    assert command("cache", "path") == (0, f"{folder}\n", []) and not folder.exists()
 
 
 def test_warnings_are_lines_as_errors_are(command, monkeypatch):

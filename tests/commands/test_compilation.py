@@ -138,6 +138,18 @@ def test_what_was_tuned_is_the_same_model_and_tells_what_was_tried(models, capsy
     assert "cannot be tuned" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "given", [["twice.onnx", "-o", "no/x.so"], ["twice.onnx", "my shifted.onnx", "-o", "no/x.a"]]
+)
+def test_the_file_that_was_named_is_the_one_whose_folder_is_missing(models, monkeypatch, capsys, given):
+    """Not its header, of which nobody spoke."""
+    monkeypatch.chdir(models)
+    assert main(["compile", *given]) == 3
+    assert capsys.readouterr().err.startswith(
+        f"onnxc: error: {given[-1]}: its folder '{models / 'no'}' does not"
+    )
+
+
 def test_several_models_become_one_archive_with_a_header_each(models, capsys):
     given = [str(models / "twice.onnx"), str(models / "my shifted.onnx")]
     output, rule = models / "models.a", models / "models.d"
