@@ -21,7 +21,7 @@ from ..options import LONG, OPTIMIZE, PRECISIONS, plain
 from ..target import TARGETS, find_target, find_targets
 from ..version import __version__
 from . import console, streams
-from .ending import Ended
+from .ending import Ended, raise_asked
 
 #: Where commands are that are not among `actions.py`'s; each is imported when it is given.
 FILES = {
@@ -94,6 +94,7 @@ def _run(options: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
+        raise_asked()
         return report(error, getattr(options, "json", False))
 
 

@@ -8,8 +8,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import NoReturn
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+_asked: list[BaseException] | None = None  # the requests that came to a command; None: no one keeps them
 
 
 class Ended(BaseException):
@@ -31,7 +34,7 @@ def ending_clean() -> Iterator[None]:
     requests."""
 
     def end(number: int, frame: object) -> None:
-        raise Ended(number)
+        _ask(Ended(number))
 
     main = threading.current_thread() is threading.main_thread()
     taken = [number for number in ENDING if main and signal.getsignal(number) is signal.SIG_DFL]
@@ -44,12 +47,28 @@ def ending_clean() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+def _ask(request: BaseException) -> NoReturn:
+    if _asked is not None:
+        _asked.append(request)
+    raise request
+
+
+def raise_asked() -> None:
+    """Raises the request to end that came, if any. What fails behind it does so because of it: some code in
+    C makes an error of its own of what is raised."""
+    if _asked:
+        raise _asked[0] from None
+
+
 @contextlib.contextmanager
 def requests_kept() -> Iterator[None]:
-    """Has a request to end, an interruption among them, that comes while a finalizer or the callback of a
-    weak reference runs (imports have some) raised in the code that goes on behind it: Python would print it
-    and forget it."""
+    """Keeps requests to end, an interruption among them, for `raise_asked`. One that comes while a finalizer
+    or the callback of a weak reference runs (imports have some) is raised in the code that goes on behind
+    it: Python would print it and forget it."""
+    global _asked
     before = sys.unraisablehook
+    main = threading.current_thread() is threading.main_thread()
+    interrupted = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
     def hear(lost: sys.UnraisableHookArgs) -> None:
         request = lost.exc_value
@@ -63,8 +82,14 @@ def requests_kept() -> Iterator[None]:
 
         sys.setprofile(again)  # to the next call or return, at which raising ends it
 
+    _asked = []
     sys.unraisablehook = hear
+    if interrupted:
+        signal.signal(signal.SIGINT, lambda number, frame: _ask(KeyboardInterrupt()))
     try:
         yield
     finally:
+        if interrupted:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.unraisablehook = before
+        _asked = None

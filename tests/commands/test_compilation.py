@@ -45,10 +45,11 @@ def test_an_interruption_of_a_text_that_is_executed_is_a_status_too(models):
     assert ended.returncode == 130 and not (models / "twice.so").exists()
 
 
-@pytest.mark.parametrize("place", ["finalizer", "callback"])
+@pytest.mark.parametrize("place", ["finalizer", "callback", "C"])
 @pytest.mark.parametrize("request_", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_request_to_end_is_not_lost_where_nothing_can_be_raised(models, request_, place):
-    """Python ignores what finalizers and callbacks of weak references raise, those of imports too."""
+def test_a_request_to_end_is_not_lost_where_it_is_not_raised(models, request_, place):
+    """Python ignores what finalizers and callbacks of weak references raise, those of imports too, and some
+    code in C makes another error of it."""
     rules = models / "rules.py"
     rules.write_text(f"""
 import signal, weakref
@@ -62,8 +63,13 @@ def end(*_):
 thing = Thing()
 if {place == "finalizer"}:
     Thing.__del__ = end
-else:
+elif {place == "callback"}:
     reference = weakref.ref(thing, end)
+else:
+    try:
+        end()
+    except BaseException:
+        raise ImportError("a module cannot be imported") from None
 del thing
 """)
     command = [sys.executable, "-P", "-m", "onnxc", "compile", models / "twice.onnx", "--operators", rules]
