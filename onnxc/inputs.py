@@ -304,7 +304,7 @@ def _numbers(arguments: Sequence[str], ports: Sequence[Port]) -> dict[str, tuple
                 continue
             if dtypes.is_integer(dtype) or dtype == "bool":
                 low, high = dtypes.integer_range(dtype)
-                has = isinstance(number, int) and low <= number <= high
+                has = np.asarray(isinstance(number, int) and low <= number <= high)
                 array = np.asarray(number if has else 0).astype(dtypes.numpy_dtype(dtype))
             else:
                 array, has = dtypes.rounded(np.asarray(number), dtype)

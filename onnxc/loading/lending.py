@@ -146,8 +146,8 @@ def _from_python(slot: Slot, value: object) -> np.ndarray:
     """A number or a list, or a tensor of another library, which take the slot's type if they fit it."""
     try:
         array = _shared(value) if hasattr(value, "__dlpack__") else np.asarray(value)
-        same = slot.numpy is None or array.dtype == slot.numpy
-        return array if same else _fitted(slot, array, slot.numpy)
+        wanted = slot.numpy
+        return array if wanted is None or array.dtype == wanted else _fitted(slot, array, wanted)
     except (TypeError, ValueError, OverflowError) as error:
         raise RunError(f"input {quote(slot.port.name)}: {error}", status=WRONG_DTYPE) from None
 
