@@ -17,7 +17,7 @@ from onnx import TensorProto, numpy_helper
 
 from ..diagnostics import DiagnosticList, ModelErrors
 from ..errors import Origin, quote
-from ..ir.dtypes import COMPLEX, from_file, is_float, rounded
+from ..ir.dtypes import COMPLEX, TEXT_KINDS, from_file, is_float, rounded
 from .model_file import ModelFile
 from .tensors import DTYPE_NAMES, NUMPY_DTYPES
 from .walk import captured_names, definitions, subgraphs
@@ -87,7 +87,7 @@ def _fitting(port: onnx.ValueInfoProto, value: object, sizes: dict[str, int]) ->
 def _converted(given: np.ndarray, dtype: str) -> np.ndarray | None:
     """The array in an element type, None where that would not hold its numbers."""
     numbers = "biufc" if dtype in COMPLEX else "biuf" if is_float(dtype) else "biu"
-    kinds = "OUS" if dtype == "string" else numbers
+    kinds = TEXT_KINDS if dtype == "string" else numbers
     if given.dtype.kind not in kinds and given.dtype != NUMPY_DTYPES[dtype]:
         return None
     if kinds in ("biuf", "biufc"):

@@ -36,6 +36,9 @@ _BY_NUMBER = (
 )
 NUMBERS = {name: number for number, name in enumerate(_BY_NUMBER.split(), 1)}
 
+#: The kinds of numpy's types that hold strings: objects, `<U`, `S`, and StringDType since version 2.
+TEXT_KINDS = "OUST"
+
 #: Every type, in the order of the numbers.
 ALL = tuple(NUMBERS)
 
@@ -116,7 +119,7 @@ _BY_NUMPY_NAME = {numpy_name: name for name, numpy_name in _ML_DTYPES.items()}
 
 def from_numpy(dtype: np.dtype) -> str:
     """The name of a numpy type. Unsupported ones raise TypeError."""
-    if dtype.kind in "OUST":  # T: numpy's StringDType, since version 2
+    if dtype.kind in TEXT_KINDS:
         return "string"
     name = _BY_NUMPY_NAME.get(dtype.name, dtype.name)
     if name not in ALL:

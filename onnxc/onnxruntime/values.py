@@ -132,7 +132,7 @@ class NativeValue:
 
     @staticmethod
     def ortvalue_from_numpy(data: Any, device: NativeDevice, /) -> NativeValue:
-        if not isinstance(data, np.ndarray) or data.dtype.kind in "USO":
+        if not isinstance(data, np.ndarray) or data.dtype.kind in dtypes.TEXT_KINDS:
             raise RuntimeError(
                 "Creation of OrtValues is currently only supported from non-string numpy arrays"
             )

@@ -54,6 +54,16 @@ def test_a_fixed_input_is_none_of_the_library():
     np.testing.assert_array_equal(run_graph(imported(choosing(), sr=8000), [x, s])[0], [4, 5])
 
 
+@pytest.mark.parametrize("kind", ["object", "U", "StringDType"])
+def test_texts_are_fixed_by_each_of_numpys_types(kind):
+    if kind == "StringDType":
+        kind = getattr(np.dtypes, kind, lambda: pytest.skip("this numpy has no such type"))()
+    text = "g (string[2] s, float[n] x) => (string[2] t, float[n] y) { t = Identity(s) y = Neg(x) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    graph = imported(model, s=np.array(["a", "b"], kind))
+    assert run_graph(graph, [np.ones(1, np.float32)])[0].tolist() == ["a", "b"]
+
+
 def test_a_file_fixes_numbers_of_a_type_that_numpy_does_not_have(tmp_path):
     one = np.ones(2, ml_dtypes.bfloat16)
     np.save(tmp_path / "a.npy", one)
