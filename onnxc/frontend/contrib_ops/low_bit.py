@@ -223,7 +223,7 @@ def MatMulBnb4(
     training_mode=0,
     transB=1,
 ):
-    """A times weights [N, K] of four bits, the high ones first, transposed, or [K, N]."""
+    """A times weights [N, K] of four bits, the high ones first, which transB, the default, transposes."""
     one_of(quant_type, tuple(_BNB4), "quant_type")
     if N < 1 or K < 1 or block_size < 1:
         raise ops.TypeMismatch(f"{N} x {K} weights in blocks of {block_size}")
@@ -236,7 +236,7 @@ def MatMulBnb4(
     blocks = b.reshape(codes, (scales.shape[0], block_size if count % block_size == 0 else 1))
     table = _BNB4[quant_type]
     wide = b.map(blocks, scales, lambda c, s: _looked_up(c.cast("int32"), table).cast(s.dtype) * s)
-    weights = b.reshape(wide, (N, K) if transB else (K, N))
+    weights = b.reshape(wide, (N, K))
     return product(b, A, b.transpose(weights, (1, 0)) if transB else weights)
 
 

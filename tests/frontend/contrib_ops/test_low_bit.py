@@ -126,6 +126,17 @@ def test_the_results_are_those_of_onnxruntime(case):
     check(case)
 
 
+@pytest.mark.parametrize(("n", "k"), [(6, 32), (32, 6), (16, 16)])
+def test_weights_that_are_not_transposed_are_those_of_the_way_back(n, k):
+    """By definition, for ONNX Runtime transposes them on processors all the same."""
+    stored = [bytes_(n * k // 2), np.abs(floats(n * k // 16))]
+    attributes = {"K": k, "N": n, "block_size": 16, "quant_type": 1}
+    (weights,) = interpreted(Case("MatMulBnb4", [np.eye(k, dtype=np.float32), *stored], attributes))
+    x = floats(3, n)
+    (found,) = interpreted(Case("MatMulBnb4", [x, *stored], {**attributes, "transB": 0}))
+    same(found, x @ weights.T, 1e-5)
+
+
 #: What a block of each of GGML's formats is: numbers, bytes, and where those of its float16 scales are.
 GGML = {
     **{0: (1, 4, ()), 1: (1, 2, ()), 30: (1, 2, ()), 2: (32, 18, (0,)), 6: (32, 22, (0,)), 8: (32, 34, (0,))},
