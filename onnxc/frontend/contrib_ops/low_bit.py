@@ -17,9 +17,10 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Constant, Value
+from ...ir.ranges import value_range
 from ..onnx_ops.common import generate, one_of, zeros
 from ..onnx_ops.linear import product
-from ..onnx_ops.quantization import DequantizeLinear
+from ..onnx_ops.quantization import DequantizeLinear, dequantised, refuse_bad_scale, views
 from ..onnx_ops.rules import Types
 from ..tensors import unpacked
 from .schema import HALVES, contrib_op
@@ -286,8 +287,8 @@ def GatherBlockQuantized(
     gather_axis=0,
     quantize_axis=1,
 ):
-    """Entries of a table with scales for each block along an axis; bytes hold several numbers along the last
-    one."""
+    """Entries of a table with scales for each block along an axis, 0 where an index is outside; bytes hold
+    several numbers along the last axis."""
     axis = b.axis(quantize_axis, data.rank)
     zero = zero_points
     if data.dtype == "uint8":
@@ -297,7 +298,29 @@ def GatherBlockQuantized(
         zero = zeros(b, data.dtype, scales.shape, 1 << (bits - 1))
         if zero_points is not None:
             zero = fields(b, zero_points, bits, zero_points.shape, scales.shape[-1])
-    elif data.dtype not in ("uint4", "int4"):
-        raise UnsupportedError(f"a table of {data.dtype} in blocks", "quantise it to integers")
-    table = DequantizeLinear(b, data, scales, zero, axis=axis, block_size=block_size)
-    return b.emit(ops.Gather("axis", b.axis(gather_axis, data.rank)), table, indices)[0]
+    floats = data.dtype in dtypes.SMALL_FLOATS
+    if floats and zero is not None:
+        raise ops.TypeMismatch(f"a table of {data.dtype} has no zero points")
+    refuse_bad_scale(b, scales, divides=False)
+    operands = views(b, data, axis, block_size, scales, zero, shared=floats)
+    table, place = dequantised(b, operands, scales.dtype), b.axis(gather_axis, data.rank)
+    if place == axis:
+        table = b.reshape(table, data.shape)
+    behind = table.rank - data.rank if place > axis else 0  # of the blocks, which are an axis of the table
+    found = _entries(b, table, place + behind, b.cast(indices, "int64"))
+    return b.reshape(found, (*data.shape[:place], *indices.shape, *data.shape[place + 1 :]))
+
+
+def _entries(b: Builder, table: Value, axis: int, indices: Value) -> Value:
+    """Gather, but 0 where an index is outside."""
+    size, gather = table.shape[axis], ops.Gather("axis", axis)
+    if size == 0:
+        return zeros(b, table.dtype, (*table.shape[:axis], *indices.shape, *table.shape[axis + 1 :]))
+    low, high = value_range(indices)
+    if isinstance(size, int) and -size <= low and high < size:
+        return b.emit(gather, table, indices)[0]
+    end = expr.size(size)
+    places = b.map(indices, lambda i: i.maximum(-end).minimum(end - 1))
+    own = b.reshape(indices, (*indices.shape, *(1,) * (table.rank - axis - 1)))
+    found = b.emit(gather, table, places)[0]
+    return b.map(found, own, lambda e, i: expr.where((i >= -end) & (i < end), e, 0))

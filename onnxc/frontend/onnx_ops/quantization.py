@@ -53,8 +53,17 @@ def refuse_bad_scale(b: Builder, scale: Value, divides: bool = True) -> None:
 # Granularity -------------------------------------------------------------------------------------
 
 
-def _views(b: Builder, x: Value, axis: int, block_size: int, scale: Value, zero: Value | None) -> list[Value]:
-    """x, its scale and, where there is one, its zero point in shapes that broadcast."""
+def views(
+    b: Builder,
+    x: Value,
+    axis: int,
+    block_size: int,
+    scale: Value,
+    zero: Value | None = None,
+    shared: bool = False,
+) -> list[Value]:
+    """x, its scale and, where there is one, its zero point in shapes that broadcast. shared: the scales of
+    blocks may have the size 1 along other axes, and a block of 0 is the whole axis."""
     one = scale.tensor.count == 1
     if zero is not None and (not one or _differ(zero.tensor.count, 1)) and _shapes_differ(scale, zero):
         raise ops.TypeMismatch(f"the scale {scale.type} and zero point {zero.type} differ in shape")
@@ -66,7 +75,7 @@ def _views(b: Builder, x: Value, axis: int, block_size: int, scale: Value, zero:
         if _differ(scale.shape[0], x.shape[axis]):
             raise ops.TypeMismatch(f"the scale {scale.type} does not fit axis {axis} of {x.type}")
         return [x, *(along(b, p, axis, x.rank) for p in parameters)]
-    return _blocks(b, x, axis, block_size, parameters)
+    return _blocks(b, x, axis, block_size, parameters, shared)
 
 
 def _differ(x: Dimension, y: Dimension) -> bool:
@@ -77,15 +86,21 @@ def _shapes_differ(x: Value, y: Value) -> bool:
     return x.rank != y.rank or any(map(_differ, x.shape, y.shape))
 
 
-def _blocks(b: Builder, x: Value, axis: int, size: int, parameters: Sequence[Value]) -> list[Value]:
+def _blocks(
+    b: Builder, x: Value, axis: int, size: int, parameters: Sequence[Value], shared: bool
+) -> list[Value]:
     """The axis of x as (blocks, size); where it does not divide, scales are gathered for each
     index instead."""
     scale, whole = parameters[0], x.shape[axis]
-    expected = [dims.ceil_divide(d, size) if a == axis and size > 0 else d for a, d in enumerate(x.shape)]
-    if size < 1 or scale.rank != x.rank or any(map(_differ, scale.shape, expected)):
+    one = (shared and size == 0) or (isinstance(whole, int) and 0 < whole <= size)
+    expected = [1 if shared and s == 1 else d for s, d in zip(scale.shape, x.shape)]
+    expected[axis : axis + 1] = [1 if one else dims.ceil_divide(whole, max(size, 1))]
+    if not (one or size > 0) or scale.rank != x.rank or any(map(_differ, scale.shape, expected)):
         raise ops.TypeMismatch(
             f"the scale {scale.type} does not fit blocks of {size} along axis {axis} of {x.type}"
         )
+    if one:
+        return [x, *parameters]
     if isinstance(whole, int) and whole % size == 0:
         x = b.reshape(x, (*x.shape[:axis], whole // size, size, *x.shape[axis + 1 :]))
         spread = lambda p: b.reshape(p, (*p.shape[: axis + 1], 1, *p.shape[axis + 1 :]))  # noqa: E731
@@ -113,7 +128,7 @@ def QuantizeLinear(
     refuse_bad_scale(b, y_scale)
     exact = element_type(precision, "precision") if precision else y_scale.dtype
     exact = exact if exact in dtypes.FLOATS else "float32"
-    operands = _views(b, x, axis, block_size, y_scale, y_zero_point)
+    operands = views(b, x, axis, block_size, y_scale, y_zero_point)
 
     def body(e: Expr, s: Expr, z: Expr | None = None) -> Expr:
         return quantised(_held(_held(e, exact) / _held(s, exact), exact), z, dtype, bool(saturate))
@@ -149,12 +164,17 @@ def quantize_linear_10(b, x, y_scale, y_zero_point=None, *, axis=1, saturate=1, 
 def DequantizeLinear(b, x, x_scale, x_zero_point=None, *, axis=1, block_size=0, output_dtype=0):
     dtype = element_type(output_dtype, "output_dtype") if output_dtype else x_scale.dtype
     refuse_bad_scale(b, x_scale, divides=False)
-    operands = _views(b, x, axis, block_size, x_scale, x_zero_point)
+    operands = views(b, x, axis, block_size, x_scale, x_zero_point)
+    return b.reshape(dequantised(b, operands, dtype), x.shape)
+
+
+def dequantised(b: Builder, operands: Sequence[Value], dtype: str) -> Value:
+    """What quantised numbers, their scale and, where there is one, their zero point stand for."""
 
     def body(e: Expr, s: Expr, z: Expr | None = None) -> Expr:
         return (centred(e, z).cast("float32") * s.cast("float32")).cast(dtype)
 
-    return b.reshape(b.map(*operands, body), x.shape)
+    return b.map(*operands, body)
 
 
 @onnx_op(since=11)

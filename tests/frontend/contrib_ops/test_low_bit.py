@@ -11,10 +11,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 from support import contrib
-from support.contrib import Case, check, check_compiled, interpreted, same
+from support.contrib import Case, as_model, check, check_compiled, interpreted, same
 
 from onnxc.frontend.importer import import_model
-from onnxc.ir.ops import Gather
+from onnxc.ir.ops import Gather, Map
 from onnxc.passes.fold_constants import fold_constants
 from onnxc.passes.gather_stored import gather_stored
 
@@ -92,7 +92,14 @@ BITSANDBYTES = [
 ]
 
 
-def table(data: np.ndarray, block: int, axis: int, zero: bool, **attributes: object) -> Case:
+def table(
+    data: np.ndarray,
+    block: int,
+    axis: int,
+    zero: bool,
+    places: object = ((1, 0), (-1, 2)),
+    **attributes: object,
+) -> Case:
     wide = data.shape[-1] * (8 // attributes.get("bits", 4) if data.dtype == np.uint8 else 1)
     shape = [*data.shape[:-1], wide]
     shape[axis] = -(-shape[axis] // block)
@@ -102,7 +109,7 @@ def table(data: np.ndarray, block: int, axis: int, zero: bool, **attributes: obj
         points = bytes_(*shape[:-1], -(-shape[-1] * attributes.get("bits", 4) // 8))
     elif zero:
         points = rng.integers(0, 8, shape).astype(data.dtype)
-    inputs = [data, np.array([[1, 0], [-1, 2]]), scales, points]
+    inputs = [data, np.array(places), scales, points]
     attributes |= {"block_size": block, "quantize_axis": axis}
     return Case("GatherBlockQuantized", inputs[: 4 if zero else 3], attributes, stored=(0, 3))
 
@@ -117,6 +124,40 @@ TABLES = [
     table(bytes_(5, 32), 16, 1, True, bits=8),
     table(bytes_(5, 32), 16, 1, False, bits=8),
 ]
+
+OUTSIDE = [0, 5, -5, -6, 4, 99, -(2**63)]
+#: Of tables of 5 entries: where an index is outside, there are zeros.
+OUTSIDE_OF_TABLES = [
+    table(rng.integers(0, 16, (5, 32)).astype(ml_dtypes.uint4), 16, 1, True, OUTSIDE),
+    table(rng.integers(-8, 8, (4, 5, 32)).astype(ml_dtypes.int4), 16, 2, False, [OUTSIDE], gather_axis=1),
+    table(rng.integers(-8, 8, (32, 5)).astype(ml_dtypes.int4), 16, 0, True, OUTSIDE, gather_axis=1),
+    table(rng.integers(-8, 8, (5, 3)).astype(ml_dtypes.int4), 16, 0, True, [OUTSIDE], gather_axis=0),
+    table(bytes_(5, 24), 32, 1, True, np.array(OUTSIDE[:-1], np.int32)),
+    table(bytes_(5, 32), 16, 1, False, 5, bits=8),
+    table(bytes_(0, 16), 16, 1, False, OUTSIDE),
+]
+
+
+def float_table(
+    dtype: type, block: int, axis: int, scales: tuple[int, ...], shape=(5, 40), **more: int
+) -> Case:
+    inputs = [floats(*shape).astype(dtype), np.array(OUTSIDE), np.abs(floats(*scales))]
+    attributes = {"block_size": block, "quantize_axis": axis, **more}
+    return Case("GatherBlockQuantized", inputs, attributes, stored=(0,), opset=23)
+
+
+FLOAT_TABLES = [
+    float_table(ml_dtypes.float8_e4m3fn, 16, 1, (5, 3)),
+    float_table(ml_dtypes.float8_e4m3fnuz, 32, 1, (5, 2), (5, 64)),
+    float_table(ml_dtypes.float8_e5m2, 0, 1, (5, 1)),
+    float_table(ml_dtypes.float8_e5m2fnuz, 16, 1, (1, 3)),
+    float_table(ml_dtypes.float4_e2m1fn, 64, 1, (1, 1), (5, 33)),
+    float_table(ml_dtypes.float4_e2m1fn, 16, 2, (5, 1, 2), (5, 3, 32), gather_axis=1),
+    float_table(ml_dtypes.float8_e5m2, 16, 0, (2, 1), (32, 5), gather_axis=1),
+    float_table(ml_dtypes.float8_e4m3fn, 0, 0, (1, 3), (5, 3), gather_axis=0),
+]
+
+TABLES += OUTSIDE_OF_TABLES + FLOAT_TABLES
 
 ALL = PRODUCTS + BITSANDBYTES + TABLES
 
@@ -204,6 +245,18 @@ def test_a_library_reads_blocks_of_bytes_as_the_interpreter_does(tmp_path):
 
 def test_a_library_of_some_of_each_computes_what_the_interpreter_does(tmp_path):
     check_compiled([*PRODUCTS[1:4], PRODUCTS[11], *BITSANDBYTES[1:3], TABLES[0], TABLES[5]], tmp_path)
+
+
+def test_a_library_gathers_of_every_table_what_the_interpreter_does(tmp_path):
+    check_compiled([*OUTSIDE_OF_TABLES, *FLOAT_TABLES], tmp_path)
+
+
+@pytest.mark.parametrize(("places", "nodes"), [([0, -5, 4], 2), ([0, 5], 3)])
+def test_only_indices_that_may_be_outside_are_compared_with_the_size_of_the_table(places, nodes):
+    """They are widened, gathered and, in one Map more, compared."""
+    case = table(rng.integers(0, 16, (5, 32)).astype(ml_dtypes.uint4), 16, 1, True, places)
+    imported = import_model(as_model([replace(case, stored=(0, 1, 3))])[0]).graph
+    assert sum(isinstance(node.op, Map | Gather) for node in imported.nodes) == nodes
 
 
 def test_numbers_of_three_bits_are_a_stream():
