@@ -16,9 +16,9 @@ from ...ir import dims, dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
-from ...ir.graph import Constant, Value
+from ...ir.graph import Constant, TensorType, Value
 from ...ir.ranges import value_range
-from ..onnx_ops.common import generate, one_of, zeros
+from ..onnx_ops.common import choose, generate, one_of, zeros
 from ..onnx_ops.linear import product
 from ..onnx_ops.quantization import DequantizeLinear, dequantised, refuse_bad_scale, views
 from ..onnx_ops.rules import Types
@@ -139,27 +139,43 @@ def MatMulNBits(
     block_size: int,
     weight_prepacked=0,
 ):
-    """A times the transpose of the weights [N, K], plus the bias. With accuracy_level 4 A has 8 bits, too."""
+    """A times the transpose of the weights [N, K], plus the bias; 0 in the place of the product where the
+    weights are omitted, a size of them being 0. With accuracy_level 4 A has 8 bits, too."""
     if weight_prepacked:
         raise UnsupportedError("weights that are packed for another processor", "export them as they are")
     if N < 0 or K < 1 or block_size < 16 or block_size & (block_size - 1):
         raise ops.TypeMismatch(f"{N} x {K} weights in blocks of {block_size}")
-    blocks = -(-K // block_size)
-    q = fields(b, B, bits, (N, blocks * block_size * bits // 8))
-    scales = b.reshape(scales, (N, blocks))
-    zero = None if zero_points is None else _zero_points(b, zero_points, bits, N, blocks)
-    order = None if g_idx is None else _in_blocks(b.known(g_idx), K, blocks, block_size)
-    if order is not None:  # columns and what they are multiplied with, block by block
-        columns = np.concatenate([order, np.arange(K, blocks * block_size)])
-        q = b.emit(ops.Gather("axis", 1), q, b.constant(columns))[0]
-        A = b.emit(ops.Gather("axis", A.rank - 1), A, b.constant(order))[0]
-    if g_idx is None or order is not None:
-        weights = widened_blocks(b, q, scales, zero, bits, block_size)
-    else:
-        weights = _grouped(b, q, scales, zero, bits, g_idx)
-    eight = accuracy_level == 4 and g_idx is None and (zero is None or zero.dtype == q.dtype)
-    transposed = b.transpose(b.take(weights, 1, 0, K), (1, 0))
-    y = product(b, A, transposed, rounded=block_size if eight else 0)
+    blocks, count = -(-K // block_size), B.tensor.count
+    result = TensorType(A.dtype, (*A.shape[:-1], N))
+
+    def multiplied(b: Builder) -> Value:
+        q = fields(b, B, bits, (N, blocks * block_size * bits // 8))
+        scale = b.reshape(scales, (N, blocks))
+        zero = None if zero_points is None else _zero_points(b, zero_points, bits, N, blocks)
+        order = None if g_idx is None else _in_blocks(b.known(g_idx), K, blocks, block_size)
+        x = A
+        if order is not None:  # columns and what they are multiplied with, block by block
+            columns = np.concatenate([order, np.arange(K, blocks * block_size)])
+            q = b.emit(ops.Gather("axis", 1), q, b.constant(columns))[0]
+            x = b.emit(ops.Gather("axis", A.rank - 1), A, b.constant(order))[0]
+        if g_idx is None or order is not None:
+            weights = widened_blocks(b, q, scale, zero, bits, block_size)
+        else:
+            weights = _grouped(b, q, scale, zero, bits, g_idx)
+        eight = accuracy_level == 4 and g_idx is None and (zero is None or zero.dtype == q.dtype)
+        transposed = b.transpose(b.take(weights, 1, 0, K), (1, 0))
+        return product(b, x, transposed, rounded=block_size if eight else 0)
+
+    def omitted(b: Builder) -> Value:
+        whole = N, blocks, block_size * bits // 8
+        if not A.rank or dims.equal(A.shape[-1], K) is False:
+            raise ops.TypeMismatch(f"{A.type} are no rows of {K} numbers")
+        others = [n for d, n in zip(B.shape, whole) if d != 0 and dims.equal(d, n) is False]
+        if count == 0 and (B.rank != len(whole) or others):
+            raise ops.TypeMismatch(f"{B.type} are neither weights {[*whole]} nor omitted ones")
+        return zeros(b, A.dtype, result.shape)
+
+    y = choose(b, dims.minimum(count, 1), result, multiplied, omitted)
     return y if bias is None else b.map(y, bias, lambda e, c: e + c)
 
 

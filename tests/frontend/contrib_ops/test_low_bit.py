@@ -13,6 +13,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 from support import contrib
 from support.contrib import Case, as_model, check, check_compiled, interpreted, same
 
+import onnxc
 from onnxc.frontend.importer import import_model
 from onnxc.ir.ops import Gather, Map
 from onnxc.passes.fold_constants import fold_constants
@@ -79,6 +80,24 @@ PRODUCTS += [
     zeros(product(64, 8, 32, stored=True, bits=8, zero="packed")),
     zeros(product(64, 8, 32, stored=True, level=4)),
 ]
+
+
+def omitted(*shape: int, zero: bool = False, **more: object) -> Case:
+    """A product of 32 x 8 weights that are not there: their bytes are of this shape, and what scales them may
+    have no elements either. A is not looked at."""
+    inputs = [np.full((2, 32), np.nan, np.float32), np.zeros(shape, np.uint8), floats(*shape[:2])]
+    inputs += [np.zeros((shape[0], 1), np.uint8) if zero else None, None, floats(8)]
+    attributes = {"K": 32, "N": 8, "block_size": 32, **more}
+    return Case("MatMulNBits", inputs, attributes, stored=(1, 2, 3, 5))
+
+
+OMITTED = [
+    omitted(0, 1, 16),
+    omitted(8, 0, 16, zero=True),
+    omitted(8, 1, 0, accuracy_level=4),
+    omitted(0, 0, 0),
+]
+OMITTED += [replace(case, inputs=case.inputs[:3], stored=(1, 2)) for case in OMITTED]
 
 BITSANDBYTES = [
     Case(
@@ -159,12 +178,29 @@ FLOAT_TABLES = [
 
 TABLES += OUTSIDE_OF_TABLES + FLOAT_TABLES
 
-ALL = PRODUCTS + BITSANDBYTES + TABLES
+ALL = PRODUCTS + OMITTED + BITSANDBYTES + TABLES
 
 
 @pytest.mark.parametrize("case", ALL, ids=str)
 def test_the_results_are_those_of_onnxruntime(case):
     check(case)
+
+
+@pytest.mark.parametrize("case", OMITTED, ids=str)
+def test_weights_may_turn_out_to_be_omitted_when_they_come(case):
+    check(replace(case, stored=()), symbolic=True)
+
+
+def test_weights_that_one_run_omits_another_may_give(tmp_path):
+    given = replace(product(32, 8, 32, zero="packed", bias=True), tolerance=1e-5)
+    proto, feeds = as_model([given], symbolic=True)
+    for k, name in enumerate(("rows", "blocks", "size")):
+        proto.graph.input[1].type.tensor_type.shape.dim[k].dim_param = name
+    model = onnxc.load(onnxc.compile(proto, tmp_path / "nodes.so"))
+    (y,) = model.run(None, feeds)
+    same(y, interpreted(given)[0], given.tolerance)
+    (y,) = model.run(None, {**feeds, "x0_1": np.zeros((8, 0, 16), np.uint8)})
+    same(y, np.broadcast_to(feeds["x0_5"], y.shape), 0)
 
 
 @pytest.mark.parametrize(("n", "k"), [(6, 32), (32, 6), (16, 16)])
@@ -244,7 +280,9 @@ def test_a_library_reads_blocks_of_bytes_as_the_interpreter_does(tmp_path):
 
 
 def test_a_library_of_some_of_each_computes_what_the_interpreter_does(tmp_path):
-    check_compiled([*PRODUCTS[1:4], PRODUCTS[11], *BITSANDBYTES[1:3], TABLES[0], TABLES[5]], tmp_path)
+    check_compiled(
+        [*PRODUCTS[1:4], PRODUCTS[11], OMITTED[1], *BITSANDBYTES[1:3], TABLES[0], TABLES[5]], tmp_path
+    )
 
 
 def test_a_library_gathers_of_every_table_what_the_interpreter_does(tmp_path):

@@ -51,6 +51,16 @@ CASES = [
         Case("MatMulNBits", [X[0], WEIGHTS, SCALES], {"K": 32, "N": 6, "block_size": 16, "bits": 5}),
         "bits is 5",
     ),
+    (
+        Case(
+            "MatMulNBits", [X[0], WEIGHTS[:, :0, :6], SCALES], {"K": 8, "N": 6, "block_size": 16}, stored=(1,)
+        ),
+        "neither weights [6, 1, 8] nor omitted ones",
+    ),
+    (
+        Case("MatMulNBits", [X[0], WEIGHTS[:0], SCALES], {"K": 32, "N": 6, "block_size": 16}, stored=(1,)),
+        "no rows of 32 numbers",
+    ),
     (Case("MoE", [X, X[0, :, :2], W, None, W], {"use_sparse_mixer": 1}), "a sparse mixer"),
     (Case("MoE", [X, X[:, :, :2], *EXPERTS]), "is not one of tokens to experts"),
     (Case("MoE", [X[0], X[0, :, :3], *EXPERTS]), "has the size 2 where 3 is needed"),
