@@ -16,7 +16,7 @@ from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..onnx_ops import attention
 from ..onnx_ops.attention import attend, join_heads, split_heads
-from ..onnx_ops.common import agreed, generate, insert_axes, one_of, widened, zeros
+from ..onnx_ops.common import agreed, checked, generate, insert_axes, one_of, widened, zeros
 from ..onnx_ops.movement import padded
 from ..onnx_ops.normalization import RMSNormalization
 from ..onnx_ops.rules import Types
@@ -46,8 +46,9 @@ def RotaryEmbedding(
     rotary_embedding_dim: int | None = None,
     scale: float | None = None,
 ):
-    """The specification's operator; one position alone is that of the first element of all sequences.
-    `scale` is for other processors."""
+    """The specification's operator over positions that count from the start alone; one by itself is that of
+    the first element of all sequences. `scale` is for other processors."""
+    position_ids = checked(b, position_ids, lambda n: n >= 0, "index_out_of_range")
     x = input
     if input.rank == 3:
         batch, count, width = input.shape
@@ -90,6 +91,7 @@ def MRotaryEmbedding(
 ):
     """RotaryEmbedding with three positions a token, of which each angle takes one: in sections one after the
     other, or (mrope_layout 1) the second and the third every third angle of the first."""
+    position_ids = checked(b, position_ids, lambda n: n >= 0, "index_out_of_range")
     half = sum(mrope_section)
     if len(mrope_section) != 3 or position_ids.rank != 3:
         raise ops.TypeMismatch(f"positions {position_ids.type} for the sections {list(mrope_section)}")

@@ -10,7 +10,7 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import Value
 from ..onnx_ops import normalization
-from ..onnx_ops.common import insert_axes, wide, widened, zeros
+from ..onnx_ops.common import checked, insert_axes, wide, widened, zeros
 from ..onnx_ops.quantization import DequantizeLinear
 from ..onnx_ops.rules import Types, onnx_op
 from .schema import BYTES, FLOATS, Half, T, contrib_op
@@ -126,7 +126,9 @@ def EmbedLayerNormalization(
 
 
 def _rows(b: Builder, table: Value, places: Value) -> Value:
-    return b.emit(ops.Gather("axis"), table, places)[0]
+    """Rows at places that count from the start alone."""
+    inside = checked(b, places, lambda n: n >= 0, "index_out_of_range")
+    return b.emit(ops.Gather("axis"), table, inside)[0]
 
 
 def _ones(b: Builder, mask: Value | None, batch: Dimension) -> Value:

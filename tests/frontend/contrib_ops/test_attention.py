@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,6 +11,7 @@ from support import contrib
 from support.contrib import Case, check, check_compiled, interpreted, same
 
 from onnxc.diagnostics import ModelErrors
+from onnxc.ir.interpret import InterpretError
 
 rng = np.random.default_rng(6)
 floats = partial(contrib.floats, rng)
@@ -151,6 +153,13 @@ ROTARY = [
         {"num_heads": 3, "rotary_embedding_dim": 4},
     ),
 ]
+
+
+@pytest.mark.parametrize("case", [ROTARY[0], ROTARY[1], ROTARY[4]], ids=str)
+def test_positions_do_not_count_from_the_end(case):
+    x, places, *tables = case.inputs
+    with pytest.raises(InterpretError, match="index out of range"):
+        interpreted(replace(case, inputs=[x, np.where(places == places.flat[0], -1, places), *tables]))
 
 
 def grouped(

@@ -10,6 +10,8 @@ import pytest
 from support import contrib
 from support.contrib import Case, check, check_compiled, interpreted, same
 
+from onnxc.ir.interpret import InterpretError
+
 rng = np.random.default_rng(5)
 floats = partial(contrib.floats, rng)
 
@@ -139,6 +141,13 @@ EMBEDDINGS = [
     Case("EmbedLayerNormalization", embedded(positions=ids(7, 2, 5)), {}, (0, 1, 2)),
     Case("EmbedLayerNormalization", embedded(positions=ids(7, 1, 5)), {}, (0, 1)),
 ]
+
+
+@pytest.mark.parametrize("name", ["words", "segments", "positions"])
+def test_places_in_tables_of_embeddings_do_not_count_from_the_end(name):
+    places = np.array([[0, 1, 0, -1, 1]] * 2, np.int32)
+    with pytest.raises(InterpretError, match="index out of range"):
+        interpreted(Case("EmbedLayerNormalization", embedded(**{name: places})))
 
 
 def group_normalized(x, gamma, beta, groups, epsilon, silu):
