@@ -4,8 +4,9 @@
 gather(%w, %i)   →   map(gather(%q, %i), %s) { mul(cast($0, float32), $1) }
 
 An embedding behind a Cast or DequantizeLinear then stays as small in the library as in the model. It goes
-through the Maps and Reshapes that `fold_constants` wrote down, as far as they keep the rows apart. Matrices
-that are picked for the rows of a product stay: their kernel packs what is stored.
+through the Maps and Reshapes that `fold_constants` wrote down, as far as they keep the rows apart. What is
+one number in all rows, as zero points often are, is not gathered. Matrices that are picked for the rows of a
+product stay: their kernel packs what is stored.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import replace
 from ..ir import expr
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Gather, Map, Reshape
+from ..ir.ranges import repeated_element
 from ..ir.regions import everywhere
 from .fuse_experts import picked_by
 
@@ -72,9 +74,12 @@ def _gathered(rewriter: Rewriter, node: Node, table: Constant, index: Value) -> 
     """node's result over `table`, its op's axis counted in the table."""
     axis, rank, origin = node.op.axis, index.rank, node.origin
 
+    def as_value(constant: Constant) -> Value:
+        return Value(TensorType(constant.dtype, constant.shape), "", constant)
+
     def rows(constant: Constant, axis: int) -> Value:
         """The constant's rows at the index, in a shape that broadcasts to those of the table."""
-        value = Value(TensorType(constant.dtype, constant.shape), "", constant)
+        value = as_value(constant)
         if axis < 0:
             return value
         if constant.shape[axis] == 1:  # one row for all
@@ -83,7 +88,9 @@ def _gathered(rewriter: Rewriter, node: Node, table: Constant, index: Value) -> 
         if constant.derivation is None or not _passes(constant, axis):
             return rewriter.add(Gather("axis", axis), [value, index], origin)[0]
         op, operands = constant.derivation.op, constant.derivation.operands
-        inner = [rows(c, _axis_in(c, constant, axis)) for c in operands]
+        full = any(c.splat is None and c.shape == constant.shape for c in operands)
+        numbers = [repeated_element(as_value(c)) if full else None for c in operands]
+        inner = [n or rows(c, _axis_in(c, constant, axis)) for n, c in zip(numbers, operands)]
         if isinstance(op, Reshape) or (isinstance(op, Map) and op.shape is not None):
             op = replace(op, shape=(*constant.shape[:axis], *index.shape, *constant.shape[axis + 1 :]))
         return rewriter.add(op, inner, origin)[0]

@@ -57,6 +57,36 @@ def test_each_row_may_have_its_scale_and_its_blocks():
     assert found == ["int8[512, 32]", "float32[512, 4, 1]"]
 
 
+def test_one_number_for_all_rows_is_not_gathered():
+    found = gathered(
+        """graph g(%i: int64[2, 3]) {
+        %q = constant int8[512, 32] #data
+        %s = constant float32[512, 4, 1] #scales
+        %z = constant int8[512, 4, 1] splat 8
+        %b = reshape(%q) shape=(512, 4, 8)
+        %w = map(%b, %s, %z) { mul(cast(sub(cast($0, int32), cast($2, int32)), float32), $1) }
+        %0 = gather(%w, %i) form=axis axis=0
+        return %0
+    }""",
+        {"q": BYTES, "s": np.linspace(0.1, 0.2, 2048, dtype=np.float32).reshape(512, 4, 1)},
+    )
+    assert found == ["int8[512, 32]", "float32[512, 4, 1]"]
+
+
+def test_a_number_that_gives_a_table_its_columns_stays_as_wide():
+    found = gathered(
+        """graph g(%i: int64[2, 3]) {
+        %q = constant int8[512, 1] #data
+        %z = constant int8[1, 32] splat 8
+        %w = map(%q, %z) { exp(cast(add($0, $1), float32)) }
+        %0 = gather(%w, %i) form=axis axis=0
+        return %0
+    }""",
+        {"q": BYTES[:, :1]},
+    )
+    assert found == ["int8[512, 1]"]
+
+
 def test_half_columns_are_gathered_along_any_axis():
     found = gathered(
         """graph g(%i: int64[2, 3]) {
