@@ -408,7 +408,7 @@ def gathered(rng: Generator) -> Case:
     data = rng.integers(0, 16, (rows, width)).astype(ml_dtypes.uint4)
     scales = np.abs(floats(rng, rows, width // block))
     zero = maybe(rng, rng.integers(0, 16, scales.shape).astype(ml_dtypes.uint4))
-    places = rng.integers(-rows, rows, sizes(rng, int(rng.integers(1, 3))))
+    places = rng.integers(-rows - 1, rows + 1, sizes(rng, int(rng.integers(1, 3))))
     inputs = trimmed(data, places, scales, zero)
     return Case("GatherBlockQuantized", inputs, {"block_size": block, "quantize_axis": 1}, stored=(0, 3))
 
