@@ -407,7 +407,7 @@ class Importer:
         rule = rule or find_rule(domain, node.op_type, opset)
         if rule is None:
             return self._expanded(scope, node, opset, operands)
-        operands = self.ranks.operands(builder, rule, operands)
+        operands = self.ranks.operands(builder, rule.ranks_of(len(operands)), operands)
         while operands and operands[-1] is None:
             operands.pop()
         attributes = {a.name: self._attribute(a) for a in node.attribute if not a.name.startswith("__")}

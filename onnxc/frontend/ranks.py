@@ -16,7 +16,7 @@ from ..ir.builder import Builder
 from ..ir.dims import Dimension
 from ..ir.graph import SequenceType, TensorType, UnrankedType, Value
 from ..ir.ops import TypeMismatch
-from .onnx_ops.rules import Rank, Rule
+from .onnx_ops.rules import ANY_RANK, Rank
 from .regions import RuleBuilder, holds
 
 #: Where only the run knows a tensor's rank, what computes with it is imported for 0 to as many axes.
@@ -33,27 +33,31 @@ class Ranks:
         #: The same with ones before their axes, by how many these are together.
         self.extended: dict[tuple[Value, int, Builder], Value] = {}
 
-    def operands(self, b: RuleBuilder, rule: Rule, operands: Sequence[Value | None]) -> list[Value | None]:
-        """A node's operands as its rule takes them; RanksDiffer where several ranks are left."""
-        if rule.any_rank:
-            return list(operands)
-        found = [v if v is None else self._known(b, v) for v in operands]
-        stated = rule.ranks_of(len(found))
+    def operands(
+        self, b: RuleBuilder, stated: Sequence[Rank | None], operands: Sequence[Value | None]
+    ) -> list[Value | None]:
+        """Operands with the ranks that are stated of them; RanksDiffer where several are left."""
+        pairs = list(zip(operands, stated))
+        found = [v if v is None or rank == ANY_RANK else self._known(b, v) for v, rank in pairs]
         sharing: dict[int | str, list[tuple[Value, Rank]]] = {}
         for value, rank in zip(found, stated):
-            if value is not None and rank is not None:
+            if value is not None and rank is not None and rank != ANY_RANK:
                 sharing.setdefault(rank.axes, []).append((value, rank))
         counts = {
             axes: self._count(b, axes, of) for axes, of in sharing.items() if any(_is_open(v) for v, _ in of)
         }
         for k, (value, rank) in enumerate(zip(found, stated)):
-            if value is None or not _is_open(value):
+            if value is None or rank == ANY_RANK or not _is_open(value):
                 continue
             if rank is None:
                 found[k] = self.ranked(b, value)
             else:
                 found[k] = (self._extended if rank.fewer else self.with_rank)(b, value, counts[rank.axes])
         return found
+
+    def of_one_rank(self, b: RuleBuilder, values: Sequence[Value]) -> list[Value]:
+        """Tensors that have their rank in common as ones of it; RanksDiffer where several are left."""
+        return [v for v in self.operands(b, [Rank.of("n")] * len(values), values) if v is not None]
 
     def _count(self, b: RuleBuilder, axes: int | str, sharing: Sequence[tuple[Value, Rank]]) -> int:
         """How many axes are stated: those of the operands that have no fewer, else the most that one has."""

@@ -106,6 +106,10 @@ class Site:
         """A tensor as one of this rank, unless its own is known; the run fails where it is another."""
         return self.importer.ranks.with_rank(b, value, rank)
 
+    def of_one_rank(self, b: RuleBuilder, values: Sequence[Value]) -> list[Value]:
+        """Tensors that have their rank in common as ones of it; RanksDiffer where several are left."""
+        return self.importer.ranks.of_one_rank(b, values)
+
     def region(
         self, proto: onnx.GraphProto, inputs: Sequence[Type], facts: Mapping[str, Dimension] | None = None
     ) -> Region:

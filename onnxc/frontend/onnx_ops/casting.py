@@ -120,9 +120,9 @@ def _cast_1(b, input, *, to):
     return converted(b, input, element_type(_NAMES_BEFORE_6[to], "to"))
 
 
-@onnx_op(since=15, any_rank=True)
+@onnx_op(since=15, ranks={"target_type": "any"})
 def CastLike(b, input, target_type, *, saturate=1, round_mode="up"):
-    return converted(b, b.site.ranked(b, input), target_type.type.dtype, bool(saturate), round_mode)
+    return converted(b, input, target_type.type.dtype, bool(saturate), round_mode)
 
 
 @onnx_op(since=26)

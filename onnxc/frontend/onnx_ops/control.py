@@ -33,12 +33,12 @@ from ..regions import (
     only_element,
 )
 from .common import zeros
-from .rules import onnx_op
+from .rules import ANY_RANKS, onnx_op
 
 _FOREVER = np.iinfo(np.int64).max
 
 
-@onnx_op(since=1, any_rank=True)
+@onnx_op(since=1, ranks=ANY_RANKS)
 def If(b, cond, *, then_branch, else_branch):
     """A branch known to be taken is part of the graph around it. One that takes an element out of what has
     none fails the run."""
@@ -73,7 +73,7 @@ def _branch(b: RuleBuilder, graph: GraphProto, facts: Mapping[str, Dimension]) -
 # Loops -------------------------------------------------------------------------------------------
 
 
-@onnx_op(since=1, any_rank=True)
+@onnx_op(since=1, ranks=ANY_RANKS)
 def Loop(b, M=None, cond=None, *v_initial, body):
     trips = b.constant(_FOREVER, "int64") if M is None else only_element(b, M)
     condition = b.constant(True) if cond is None else only_element(b, cond)

@@ -10,12 +10,12 @@ from ...ir.builder import Builder
 from ...ir.expr import Expr
 from ...ir.graph import TensorType, Value
 from .common import one_of, with_axis, with_consumed_inputs
-from .rules import BROADCAST, onnx_op
+from .rules import ANY_RANKS, BROADCAST, onnx_op
 
 # Arithmetic --------------------------------------------------------------------------------------
 
 
-@onnx_op(since=1, any_rank=True)
+@onnx_op(since=1, ranks=ANY_RANKS)
 def Identity(b, input):
     return input
 

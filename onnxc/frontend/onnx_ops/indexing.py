@@ -98,11 +98,10 @@ def Scatter(b, data, indices, updates, *, axis=0):
     return ScatterElements(b, data, indices, updates, axis=axis)
 
 
-@onnx_op(since=11, any_rank=True)
+@onnx_op(since=11, ranks={"updates": "any"})
 def ScatterND(b, data, indices, updates, *, reduction="none"):
     """The rank of the updates follows from those of the others."""
     one_of(reduction, ("none", "add", "mul", "min", "max"), "reduction")
-    data, indices = (b.site.ranked(b, v) for v in (data, indices))
     depth = decided(b, indices.shape[-1], data.rank) if indices.rank else 0
     if not indices.rank or depth > data.rank:
         raise ops.TypeMismatch(f"the indices {indices.type} are no positions in {data.type}")

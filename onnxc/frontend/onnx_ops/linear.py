@@ -17,7 +17,7 @@ from ...ir.graph import TensorType, Value
 from ..regions import RuleBuilder
 from .common import drop_axes, floating, insert_axes, require_square, wide
 from .quantization import centred, quantised, refuse_bad_scale
-from .rules import onnx_op
+from .rules import ANY_RANKS, onnx_op
 
 # Products ----------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ def QLinearMatMul(b, a, a_scale, a_zero_point, b_, b_scale, b_zero_point, y_scal
 # Einsum ------------------------------------------------------------------------------------------
 
 
-@onnx_op(since=12, any_rank=True)
+@onnx_op(since=12, ranks=ANY_RANKS)
 def Einsum(b, *Inputs, equation):
     """Operands are contracted one after the other; each keeps the axes that the output or later
     operands name. As in numpy an axis that is known to be of size 1 is repeated where another

@@ -51,27 +51,29 @@ class Rank:
 
     @staticmethod
     def of(stated: int | str) -> Rank:
-        """3, `n`, `<=1` or `<=n`."""
+        """3, `n`, `<=1`, `<=n` or `any`."""
         text = str(stated).removeprefix("<=")
         return Rank(int(text) if text.isdigit() else text, text != str(stated))
 
 
-#: The ranks of operands that broadcast.
-BROADCAST = {"*": "<=n"}
+#: That of an operand which a rule takes as it is, also where only the run knows its rank.
+ANY_RANK = Rank.of("any")
+
+#: The ranks of operands that broadcast, and of those that are all taken as they are.
+BROADCAST, ANY_RANKS = {"*": "<=n"}, {"*": "any"}
 
 
 @dataclass(frozen=True)
 class Rule:
     """One call form of an operator. outputs: their names, `?` behind those that may be left out; only what
-    onnx.defs does not know states them. any_rank: it takes tensors whose rank only the run knows as they
-    are. ranks: those that inputs have there in every valid call (`Rank.of`), `*` standing for all inputs."""
+    onnx.defs does not know states them. ranks: those that inputs have there in every valid call (`Rank.of`),
+    `*` standing for all others."""
 
     op_type: str
     domain: str
     since: int
     function: Callable
     outputs: tuple[str, ...] = ()
-    any_rank: bool = False
     ranks: tuple[tuple[str, int | str], ...] = ()
 
     @cached_property
@@ -99,7 +101,6 @@ def onnx_op(
     name: str | None = None,
     domain: str = "",
     outputs: str = "",
-    any_rank: bool = False,
     ranks: Mapping[str, int | str] | None = None,
 ) -> Callable[[Callable], Callable]:
     """Marks a rule. `name` is given where a shim's function cannot bear the operator's name; `outputs` are
@@ -107,9 +108,7 @@ def onnx_op(
 
     def mark(function: Callable) -> Callable:
         stated = tuple((ranks or {}).items())
-        rule = Rule(
-            name or function.__name__, domain, since, function, tuple(outputs.split()), any_rank, stated
-        )
+        rule = Rule(name or function.__name__, domain, since, function, tuple(outputs.split()), stated)
         vars(function)["rules"] = (*getattr(function, "rules", ()), rule)
         return function
 

@@ -19,7 +19,7 @@ from ...ir.graph import OptionalType, SequenceType, TensorType, Type, UnrankedTy
 from ..regions import NothingThere, Region, common_type
 from .common import element_type, insert_axes, scalar
 from .control import loop
-from .rules import onnx_op
+from .rules import ANY_RANKS, onnx_op
 
 # What is known -----------------------------------------------------------------------------------
 
@@ -91,7 +91,7 @@ def _sequence(value: Value) -> SequenceType:
 # Sequences ---------------------------------------------------------------------------------------
 
 
-@onnx_op(since=11, any_rank=True)
+@onnx_op(since=11, ranks=ANY_RANKS)
 def SequenceConstruct(b, *inputs):
     return b.call("sequence_construct", inputs, [SequenceType(_element(b, [v.type for v in inputs]))])[0]
 
@@ -102,7 +102,7 @@ def SequenceEmpty(b, *, dtype=None):
     return b.call("sequence_empty", [], [SequenceType(None)])[0]
 
 
-@onnx_op(since=11, any_rank=True)
+@onnx_op(since=11)
 def SequenceLength(b, input_sequence):
     _sequence(input_sequence)
     values = known_list(b, input_sequence)
@@ -111,7 +111,7 @@ def SequenceLength(b, input_sequence):
     return b.call("sequence_length", [input_sequence], [TensorType("int64", ())])[0]
 
 
-@onnx_op(since=11, any_rank=True)
+@onnx_op(since=11, ranks={"position": "<=1"})
 def SequenceAt(b, input_sequence, position):
     type_, values = _sequence(input_sequence), known_list(b, input_sequence)
     place = None if values is None else _place(b, values, position)
@@ -120,7 +120,7 @@ def SequenceAt(b, input_sequence, position):
     return b.call("sequence_at", [input_sequence, scalar(b, position)], [_taken(b, type_.element)])[0]
 
 
-@onnx_op(since=11, any_rank=True)
+@onnx_op(since=11, ranks={"tensor": "any", "position": "<=1"})
 def SequenceInsert(b, input_sequence, tensor, position=None):
     element = _sequence(input_sequence).element
     kept = [tensor.type] if element is None else [element, tensor.type]
@@ -128,7 +128,7 @@ def SequenceInsert(b, input_sequence, tensor, position=None):
     return b.call("sequence_insert", operands, [SequenceType(_element(b, kept))])[0]
 
 
-@onnx_op(since=11, any_rank=True)
+@onnx_op(since=11, ranks={"position": "<=1"})
 def SequenceErase(b, input_sequence, position=None):
     operands = [input_sequence] + ([] if position is None else [scalar(b, position)])
     return b.call("sequence_erase", operands, [_sequence(input_sequence)])[0]
@@ -141,6 +141,7 @@ def SequenceErase(b, input_sequence, position=None):
 def ConcatFromSequence(b, input_sequence, *, axis, new_axis=0):
     element, values = _sequence(input_sequence).element, known_list(b, input_sequence)
     if values:
+        values = b.site.of_one_rank(b, values)
         place = b.axis(axis, values[0].rank + bool(new_axis))
         return b.concat([insert_axes(b, v, [place]) for v in values] if new_axis else values, place)
     element = (
@@ -196,7 +197,7 @@ def _part_sizes(b: Builder, split: Value | None, length: Dimension) -> list[int]
     return sizes
 
 
-@onnx_op(since=17, any_rank=True)
+@onnx_op(since=17, ranks=ANY_RANKS)
 def SequenceMap(b, input_sequence, *additional_inputs, body):
     """The body for each element, of the other sequences too; a Loop where a sequence is not known, or is
     known to end too early, which fails a run that comes there."""
@@ -235,13 +236,13 @@ def SequenceMap(b, input_sequence, *additional_inputs, body):
 # Optionals ---------------------------------------------------------------------------------------
 
 
-@onnx_op(since=15, any_rank=True)
+@onnx_op(since=15, ranks=ANY_RANKS)
 def Optional(b, input=None, *, type=None):
     element = type if input is None else input.type
     return b.call("optional", [] if input is None else [input], [OptionalType(element)])[0]
 
 
-@onnx_op(since=15, any_rank=True)
+@onnx_op(since=15, ranks=ANY_RANKS)
 def OptionalHasElement(b, input=None):
     """What is no optional holds a value."""
     if input is None or not isinstance(input.type, OptionalType):
@@ -252,7 +253,7 @@ def OptionalHasElement(b, input=None):
     return b.call("optional_has_element", [input], [TensorType("bool", ())])[0]
 
 
-@onnx_op(since=15, any_rank=True)
+@onnx_op(since=15, ranks=ANY_RANKS)
 def OptionalGetElement(b, input):
     if not isinstance(input.type, OptionalType):
         return input
