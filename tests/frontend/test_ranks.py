@@ -93,11 +93,19 @@ NODES = {
         ],
     ),
     "places that are as many": (
-        *("Slice", 21, {}, 1, 40),
+        *("Slice", 21, {}, 1, 6),
         [
             [floats(5, 4), int64(1), int64(3), int64(0), int64(1)],
             [floats(5, 4), int64(3, -1), int64(0, 0), int64(0, 1), int64(-1, -2)],
             [floats(2, 5, 4), int64(1), int64(9), int64(-1), int64(2)],
+        ],
+    ),
+    "pads of the axes that are named": (
+        *("Pad", 21, {}, 1, 6),
+        [
+            [floats(5, 4), int64(1, 2), SCALE, int64(1)],
+            [floats(5, 4), int64(1, 0, 2, 3), SCALE, int64(0, -1)],
+            [floats(5), int64(), SCALE, int64()],
         ],
     ),
     "parts of one rank": (
@@ -175,6 +183,13 @@ def test_another_rank_than_an_operator_has_fails_the_run():
         run_graph(graph, [floats(2, 3, 4), floats(4, 5), floats(5)])
     with pytest.raises(InterpretError):
         run_graph(graph, [floats(3, 4), floats(4, 5), floats(1, 3, 5)])
+
+
+def test_values_for_axes_that_are_not_as_many_fail_the_run():
+    graph = import_model(unranked("Pad", [floats(5, 4), int64(), SCALE, int64()])).graph
+    for pads, axes in ((int64(1, 2, 3), int64(1)), (int64(1, 2, 3, 4, 5, 6), int64(0, 1, 0))):
+        with pytest.raises(InterpretError):
+            run_graph(graph, [floats(5, 4), pads, SCALE, axes])
 
 
 def test_an_operand_of_known_rank_leaves_fewer_cases_of_what_broadcasts_with_it(tmp_path):

@@ -276,25 +276,38 @@ def number_of(b: Builder, x: Value | Sequence, what: str, most: int = MOST_SIZES
     return decided(b, count, most)
 
 
+def count_at(b: Builder, values: Value, axes: Value | Sequence[int] | None, rank: int) -> Dimension:
+    """How many values there are for `at_axes`; only where axes are data it may be for the run to tell."""
+    if axes is None:
+        return number_of(b, values, "values", rank)
+    count = axes.tensor.count if isinstance(axes, Value) else len(axes)
+    return count if isinstance(count, int) else values.tensor.count
+
+
+def as_many(b: Builder, values: Value, count: Dimension) -> Value:
+    """Values of which only the run knows how many there are as so many, which it checks."""
+    return values if isinstance(values.tensor.count, int) else b.reshape(values, (count,))
+
+
 def at_axes(
     b: Builder, values: Value, axes: Value | Sequence[int] | None, rank: int, default: int
 ) -> list[Dimension]:
     """For each axis the value given for it, or the default: axes name whom values belong to,
     without them the first."""
-    count = number_of(b, values, "values", rank)
-    places: list[int] | None = list(range(count))
-    if axes is None:
-        axes = range(count)
-    else:
-        places = known_axes(b, axes, rank)
-        if isinstance(axes, Value) and not isinstance(axes.tensor.count, int):
-            axes = b.reshape(axes, (count,))
-    if number_of(b, axes, "axes") != count:
-        raise ops.TypeMismatch(f"{count} values are given for {number_of(b, axes, 'axes')} axes")
+    count = count_at(b, values, axes, rank)
+    if dims.equal(values.tensor.count, count) is False:
+        raise ops.TypeMismatch(f"{values.tensor.count} values are given for {count} axes")
+    if dims.less(rank, count):
+        raise ops.TypeMismatch(f"{count} axes are named of {rank}")
+    values = as_many(b, values, count)
+    places = range(rank) if axes is None else known_axes(b, axes, rank)
     if places is None:
+        assert isinstance(axes, Value)
+        axes = as_many(b, axes, count)
+        if not isinstance(count, int):
+            size = expr.size(count)
+            axes = b.map(axes, lambda a: a + expr.check(size <= rank, size, "rank_mismatch") - size)
         return b.dimensions(_scattered(b, values, axes, rank, default), None)
-    if len(places) > rank:
-        raise ops.TypeMismatch(f"{len(places)} axes are named of {rank}")
     found: list[Dimension] = [default] * rank
     for place, value in zip(places, b.dimensions(values, None)):
         found[place] = value

@@ -17,8 +17,10 @@ from ...ir.dims import Dimension
 from ...ir.graph import Value
 from ..regions import holds
 from .common import (
+    as_many,
     at_axes,
     checked,
+    count_at,
     known_axes,
     number_of,
     one_of,
@@ -223,10 +225,11 @@ def Slice(b, data, starts, ends, axes=None, steps=None):
     out of range."""
     if steps is not None and steps.elements is None:
         steps = checked(b, steps, lambda s: s._with("ne", 0), "invalid_value")
-    count = number_of(b, starts, "starts", data.rank)
-    if dims.equal(ends.tensor.count, count) is False:
-        raise ops.TypeMismatch(f"it has {count} starts and {ends.tensor.count} ends")
-    starts, ends, steps = (_as_many(b, v, count) for v in (starts, ends, steps))
+    if dims.equal(ends.tensor.count, starts.tensor.count) is False:
+        raise ops.TypeMismatch(f"it has {starts.tensor.count} starts and {ends.tensor.count} ends")
+    count = count_at(b, starts, axes, data.rank)
+    starts, ends = as_many(b, starts, count), as_many(b, ends, count)
+    steps = None if steps is None else as_many(b, steps, count)
     first = at_axes(b, _countable(b, starts), axes, data.rank, 0)
     last = at_axes(b, _countable(b, ends), axes, data.rank, _FAR)
     by = [1] * data.rank if steps is None else at_axes(b, steps, axes, data.rank, 1)
@@ -237,13 +240,6 @@ def Slice(b, data, starts, ends, axes=None, steps=None):
     by = [max(-far, min(step, far)) if isinstance(step, int) else step for step, far in zip(by, reach)]
     ranges = (slice_range(*place) for place in zip(first, last, by, data.shape))
     return b.slice(data, *(zip(*ranges) if data.rank else ((), ())))
-
-
-def _as_many(b: Builder, values: Value | None, count: int) -> Value | None:
-    """Values of which only the run knows how many there are as so many, which it checks."""
-    if values is None or isinstance(values.tensor.count, int):
-        return values
-    return b.reshape(values, (count,))
 
 
 def _countable(b: Builder, places: Value) -> Value:
@@ -305,7 +301,7 @@ def _slice_1(b, data, *, starts, ends, axes=None):
 def Pad(b, data, pads, constant_value=None, axes=None, *, mode="constant"):
     """Negative pads cut elements away, and with constant padding also what the other side adds."""
     one_of(mode, ("constant", "edge", "reflect", "wrap"), "mode")
-    count = data.rank if axes is None else number_of(b, axes, "axes", data.rank)
+    count = data.rank if axes is None else axes.tensor.count
     if dims.equal(pads.tensor.count, 2 * count) is False:
         raise ops.TypeMismatch(f"{pads.tensor.count} pads are given for {count} axes")
     pads = b.reshape(pads, (2 * count,))
