@@ -161,16 +161,17 @@ ONNXC_OPERATOR(with_rank) {
 }
 
 /* with_leading_ones: tensor -> the same of at least so many axes, ones before those that it has. Attributes:
- * how many. */
+ * how many, and how many of the ones come behind the axis of a vector. */
 ONNXC_OPERATOR(with_leading_ones) {
     int32_t rank = (int32_t)attributes[1], ones = rank > in->rank ? rank - in->rank : 0;
+    int32_t before = ones - (in->rank == 1 ? (int32_t)attributes[2] : 0), behind = before + in->rank;
     int64_t padded[ONNXC_MAX_RANK], slot = attributes[0], *dims = padded;
     if (ones == 0) return onnxc_return_item(context, out, slot, in);
     onnxc_value item = *in;
     if (slot < 0) item.object = NULL; /* an output of the model is a copy with these dims */
     else dims = onnxc_buffer(context, (int32_t)slot, sizeof padded);
     if (dims == NULL) return context->status;
-    for (int32_t a = 0; a < rank; a++) dims[a] = a < ones ? 1 : in->dims[a - ones];
+    for (int32_t a = 0; a < rank; a++) dims[a] = a < before || a >= behind ? 1 : in->dims[a - before];
     item.rank = rank;
     item.dims = dims;
     return onnxc_return_item(context, out, slot, &item);

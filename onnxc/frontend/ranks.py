@@ -30,8 +30,8 @@ class Ranks:
         self.told: dict[Value, Dimension] = {}
         #: In a region: the same as tensors of their rank, and the first elements of sequences of them.
         self.met: dict[tuple[Value, Builder], Value] = {}
-        #: The same with ones before their axes, by how many these are together.
-        self.extended: dict[tuple[Value, int, Builder], Value] = {}
+        #: The same with ones before their axes, by how many these are together and are behind a vector's.
+        self.extended: dict[tuple[Value, int, int, Builder], Value] = {}
 
     def operands(
         self, b: RuleBuilder, stated: Sequence[Rank | None], operands: Sequence[Value | None]
@@ -51,8 +51,10 @@ class Ranks:
                 continue
             if rank is None:
                 found[k] = self.ranked(b, value)
+            elif rank.fewer:
+                found[k] = self._extended(b, value, counts[rank.axes], rank.rows)
             else:
-                found[k] = (self._extended if rank.fewer else self.with_rank)(b, value, counts[rank.axes])
+                found[k] = self.with_rank(b, value, counts[rank.axes])
         return found
 
     def of_one_rank(self, b: RuleBuilder, values: Sequence[Value]) -> list[Value]:
@@ -85,12 +87,14 @@ class Ranks:
             value = self.met[home, b] = _called(b, "with_rank", home, rank)
         return value
 
-    def _extended(self, b: RuleBuilder, value: Value, rank: int) -> Value:
-        """A tensor with ones before its axes, so many together; the run fails where it has more."""
-        home = b.home(value)[1]
-        found = _found(b, lambda around: self.extended.get((home, rank, around)))
+    def _extended(self, b: RuleBuilder, value: Value, rank: int, rows: bool) -> Value:
+        """A tensor with ones before its axes, so many together; the run fails where it has more. rows: a
+        vector's axis is the last but one."""
+        home, behind = b.home(value)[1], int(rows and rank > 1)
+        found = _found(b, lambda around: self.extended.get((home, rank, behind, around)))
         if found is None:
-            found = self.extended[home, rank, b] = _called(b, "with_leading_ones", home, rank, rank)
+            found = _called(b, "with_leading_ones", home, rank, rank, behind)
+            self.extended[home, rank, behind, b] = found
         return found
 
     def first_of(self, b: RuleBuilder, sequence: Value) -> Value:

@@ -316,8 +316,10 @@ def rank_of(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.
 
 
 def with_leading_ones(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
-    """x -> x of at least so many axes, ones before its own."""
-    return [inputs[0].reshape((1,) * (attributes[0] - inputs[0].ndim) + inputs[0].shape)]
+    """x -> x of at least so many axes, ones before its own and some behind that of a vector."""
+    rank, behind = attributes[0], attributes[1] if inputs[0].ndim == 1 else 0
+    shape = (*inputs[0].shape, *[1] * behind) if rank > inputs[0].ndim else inputs[0].shape
+    return [inputs[0].reshape((1,) * (rank - len(shape)) + shape)]
 
 
 def elements_of(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:

@@ -167,14 +167,81 @@ def test_what_an_operator_says_of_ranks_needs_few_cases(name):
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_operators_of_onnxruntime_say_so_too():
-    inputs = [bytes_(3, 4), SCALE, ZERO, bytes_(2, 1, 4), SCALE, ZERO, SCALE, ZERO]
-    model = unranked("QLinearAdd", inputs, domain="com.microsoft")
+def steps(*shape):
+    return np.abs(floats(*shape)) + np.float32(0.125)
+
+
+# What onnx.reference does not compute.
+# name: (domain, operator, how many conditions there are at most, inputs of several runs)
+OTHERS = {
+    "sum of bytes": (
+        *("com.microsoft", "QLinearAdd", 6),
+        [[bytes_(3, 4), SCALE, ZERO, bytes_(2, 1, 4), SCALE, ZERO, SCALE, ZERO]],
+    ),
+    "zero points of rows and columns": (
+        *("", "MatMulInteger", 36),
+        [
+            [bytes_(*a), bytes_(*b), bytes_(*rows), bytes_(*columns)]
+            for a, b, rows, columns in (
+                ((3, 4), (4, 5), (3,), (5,)),
+                ((3, 4), (4, 5), (), (1,)),
+                ((3, 4), (2, 4, 5), (3,), (2, 1, 5)),
+                ((2, 3, 4), (4, 5), (2, 3, 1), (5,)),
+                ((2, 3, 4), (2, 4, 5), (3,), (5,)),
+                ((4,), (4, 5), (), (5,)),
+                ((4,), (4, 5), (1,), (1, 5)),
+                ((2, 3, 4), (4,), (2, 3, 1), ()),
+            )
+        ],
+    ),
+    "scales of rows and columns": (
+        *("", "QLinearMatMul", 36),
+        [
+            [bytes_(*a), steps(*row), ZERO, bytes_(*b), steps(*column), bytes_(*column), steps(*y), ZERO]
+            for a, b, row, column, y in (
+                ((3, 4), (4, 5), (3,), (5,), ()),
+                ((2, 3, 4), (2, 4, 5), (2, 3, 1), (2, 1, 5), (3,)),
+                ((2, 3, 4), (4, 5), (), (5,), (1,)),
+                ((4,), (4, 5), (), (5,), ()),
+                ((4,), (2, 4, 5), (), (2, 1, 5), ()),
+                ((2, 3, 4), (4,), (2, 3, 1), (), ()),
+                ((4,), (4,), (), (1,), ()),
+            )
+        ],
+    ),
+    "scales of a product with numbers": (
+        *("com.microsoft", "DynamicQuantizeMatMul", 36),
+        [
+            [floats(*a), bytes_(*b), steps(*columns), bytes_(*columns), floats(5)]
+            for a, b, columns in (
+                ((3, 4), (4, 5), (5,)),
+                ((2, 3, 4), (2, 4, 5), (2, 1, 5)),
+                ((4,), (4, 5), (1, 5)),
+            )
+        ],
+    ),
+    "scales of a product that is numbers": (
+        *("com.microsoft", "MatMulIntegerToFloat", 36),
+        [
+            [bytes_(*a), bytes_(*b), SCALE, steps(*columns), ZERO, bytes_(*columns)]
+            for a, b, columns in (((3, 4), (4, 5), (5,)), ((2, 3, 4), (2, 4, 5), (2, 1, 5)))
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_ranks_that_an_operator_states_give_what_shapes_give(name):
+    domain, op, most, runs = OTHERS[name]
+    model = unranked(op, runs[0], domain=domain)
     model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     graph = import_model(model).graph
-    assert cases(graph) <= 6
-    shaped = import_model(model, Options(shapes={f"x{k}": x.shape for k, x in enumerate(inputs)})).graph
-    np.testing.assert_array_equal(run_graph(graph, inputs)[0], run_graph(shaped, inputs)[0])
+    assert cases(graph) <= most
+    for inputs in runs:
+        shaped = import_model(model, Options(shapes={f"x{k}": x.shape for k, x in enumerate(inputs)})).graph
+        (found,), (expected,) = run_graph(graph, inputs), run_graph(shaped, inputs)
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_another_rank_than_an_operator_has_fails_the_run():
@@ -213,5 +280,6 @@ def test_ranks_are_stated_of_inputs():
 
 
 def test_a_rank_is_a_number_or_a_letter_or_at_most_that():
-    stated = (3, "n", "<=1", "<=n")
-    assert [Rank.of(s) for s in stated] == [Rank(3, False), Rank("n", False), Rank(1, True), Rank("n", True)]
+    stated = (3, "n", "<=1", "<=n", "<=n rows")
+    ranks = [Rank(3, False), Rank("n", False), Rank(1, True), Rank("n", True), Rank("n", True, True)]
+    assert [Rank.of(s) for s in stated] == ranks

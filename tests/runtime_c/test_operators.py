@@ -401,15 +401,25 @@ def test_ones_come_before_the_axes_of_a_tensor(run, dtype, shape):
     x = np.arange(np.prod(shape, dtype=int)).reshape(shape)
     x = x.astype(str).astype(object) if dtype == "string" else x.astype(dtype)
     for rank in (3, 5):
-        (y,) = run("with_leading_ones", x, attributes=(rank,))
+        (y,) = run("with_leading_ones", x, attributes=(rank, 0))
         assert y.shape == (1,) * (rank - len(shape)) + shape
-        same([y], TWINS["with_leading_ones"]([x], [rank]))
+        same([y], TWINS["with_leading_ones"]([x], [rank, 0]))
+
+
+def test_ones_come_behind_the_axis_of_a_vector_where_they_are_asked_for(run):
+    for x, rank, shape in (
+        (np.arange(3.0), 4, (1, 1, 3, 1)),
+        (np.zeros(()), 2, (1, 1)),
+        (np.zeros((3, 1)), 3, (1, 3, 1)),
+    ):
+        assert run("with_leading_ones", x, attributes=(rank, 1))[0].shape == shape
+        assert TWINS["with_leading_ones"]([x], [rank, 1])[0].shape == shape
 
 
 def test_a_tensor_of_more_axes_than_are_asked_for_stays_as_it_is(run):
     x = np.zeros((2, 1, 3))
-    assert run("with_leading_ones", x, attributes=(1,))[0].shape == x.shape
-    assert TWINS["with_leading_ones"]([x], [1])[0].shape == x.shape
+    assert run("with_leading_ones", x, attributes=(1, 1))[0].shape == x.shape
+    assert TWINS["with_leading_ones"]([x], [1, 1])[0].shape == x.shape
 
 
 def test_an_optional_has_its_element_or_none(run):

@@ -9,7 +9,7 @@ from ...ir import ops
 from ...ir.builder import Builder
 from ...ir.graph import Value
 from ..onnx_ops.common import scalar
-from ..onnx_ops.linear import MatMulInteger, product
+from ..onnx_ops.linear import MatMulInteger, of_product, product
 from ..onnx_ops.quantization import DequantizeLinear, DynamicQuantizeLinear, centred, quantised
 from ..onnx_ops.recurrent import lstm
 from ..onnx_ops.rules import Types
@@ -20,20 +20,19 @@ Right = Annotated[Value, Types.of("T2", *BYTES)]
 Real = Annotated[Value, Types.of("T3", "float", "float16")]
 Float = Annotated[Value, Types.of("T1", "float")]
 
+#: Of products of which the right operand is quantised by columns, or as a whole.
+_RANKS = {"A": "a", "B": "b", "b_scale": "<=b", "b_zero_point": "<=b", "bias": 1}
+
 
 def _scaled(b: Builder, total: Value, left: Value, right: Value, bias: Value | None) -> Value:
-    """total * left * right + bias; the right scale may be one for each column."""
-    right = b.reshape(right, ()) if right.tensor.count == 1 else right
+    """total * left * right + bias; the right scale may be one for each column, in the shape `of_product`."""
     factor = b.map(scalar(b, left, "scale"), right, lambda p, q: p.cast("float32") * q.cast("float32"))
     y = b.map(total, factor, lambda t, f: t.cast("float32") * f)
     y = y if bias is None else b.map(y, bias, lambda e, c: e + c.cast("float32"))
     return b.cast(y, left.dtype)
 
 
-@contrib_op(
-    outputs="Y",
-    ranks={"a_scale": "<=1", "b_scale": "<=1", "a_zero_point": "<=1", "b_zero_point": "<=1", "bias": 1},
-)
+@contrib_op(outputs="Y", ranks={**_RANKS, "a_scale": "<=1", "a_zero_point": "<=a rows"})
 def MatMulIntegerToFloat(
     b,
     A: Left,
@@ -44,16 +43,18 @@ def MatMulIntegerToFloat(
     b_zero_point: Right | None = None,
     bias: Real | None = None,
 ):
-    return _scaled(b, MatMulInteger(b, A, B, a_zero_point, b_zero_point), a_scale, b_scale, bias)
+    total = MatMulInteger(b, A, B, a_zero_point, b_zero_point)
+    return _scaled(b, total, a_scale, of_product(b, b_scale, A, B, False), bias)
 
 
-@contrib_op(outputs="Y", ranks={"b_scale": "<=1", "b_zero_point": "<=1", "bias": 1})
+@contrib_op(outputs="Y", ranks=_RANKS)
 def DynamicQuantizeMatMul(
     b, A: Float, B: Right, b_scale: Float, b_zero_point: Right | None = None, bias: Float | None = None
 ):
     """A is rounded to bytes over its whole range."""
     q, scale, zero = DynamicQuantizeLinear(b, A)
-    return _scaled(b, MatMulInteger(b, q, B, zero, b_zero_point), scale, b_scale, bias)
+    total = MatMulInteger(b, q, B, zero, b_zero_point)
+    return _scaled(b, total, scale, of_product(b, b_scale, A, B, False), bias)
 
 
 Wide = Annotated[Value, Types.of("T1", "int16", "uint16")]
@@ -97,7 +98,7 @@ def QGemm(
     total = MatMulInteger(b, x, y, scalar(b, a_zero_point, "zero point"), b_zero_point)
     total = total if C is None else b.map(total, C, lambda t, c: t + c)
     step = b.map(scalar(b, a_scale, "scale"), lambda s: s * alpha)
-    found = _scaled(b, total, step, b_scale, None)
+    found = _scaled(b, total, step, of_product(b, b_scale, x, y, False), None)
     if y_scale is None or y_zero_point is None:
         return found
     zero, dtype = scalar(b, y_zero_point, "zero point"), y_zero_point.dtype

@@ -15,7 +15,7 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import TensorType, Value
 from ..regions import RuleBuilder
-from .common import drop_axes, floating, insert_axes, require_square, wide
+from .common import drop_axes, floating, insert_axes, require_square, scalar, wide
 from .quantization import centred, quantised, refuse_bad_scale
 from .rules import ANY_RANKS, onnx_op
 
@@ -100,13 +100,23 @@ def _gemm_1(b, A, B, C, *, alpha=1.0, beta=1.0, broadcast=0, transA=0, transB=0)
 
 def _parameter(b: Builder, value: Value, operand: Value, rows: bool) -> Value:
     """A scale or zero point in a shape that broadcasts to the matrices: a vector has one element
-    a row or a column, also where only the run knows that it has more than one."""
-    if value.tensor.count == 1:
-        return b.reshape(value, ())
-    if value.rank != 1 or operand.rank < 2:
+    a row or a column, also where only the run knows that it has more than one; with more axes it has one
+    for each row or column of every matrix."""
+    if value.tensor.count == 1 or operand.rank < 2:
+        return scalar(b, value, "scale or zero point")
+    if value.rank == 1:
+        value = b.broadcast(value, operand.shape[-2:-1] if rows else operand.shape[-1:])
+        return insert_axes(b, value, [1]) if rows else value
+    summed = value.rank - 1 if rows else value.rank - 2
+    return b.reshape(value, [1 if a == summed else d for a, d in enumerate(value.shape)])
+
+
+def of_product(b: Builder, value: Value, x: Value, y: Value, rows: bool) -> Value:
+    """A scale of x (rows) or y in a shape that broadcasts to their product, where a vector has no axis."""
+    value = _parameter(b, value, x if rows else y, rows)
+    if value.rank < 2 or min(x.rank, y.rank) > 1:
         return value
-    value = b.broadcast(value, operand.shape[-2:-1] if rows else operand.shape[-1:])
-    return insert_axes(b, value, [1]) if rows else value
+    return drop_axes(b, value, [value.rank - (2 if x.rank == 1 else 1)])
 
 
 def _centred(b: Builder, x: Value, zero: Value | None, rows: bool) -> Value:
@@ -117,29 +127,21 @@ def _centred(b: Builder, x: Value, zero: Value | None, rows: bool) -> Value:
     return b.map(x, _parameter(b, zero, x, rows), centred)
 
 
-@onnx_op(since=10, ranks={"a_zero_point": "<=1", "b_zero_point": "<=1"})
+@onnx_op(since=10, ranks={"A": "a", "a_zero_point": "<=a rows", "B": "b", "b_zero_point": "<=b"})
 def MatMulInteger(b, A, B, a_zero_point=None, b_zero_point=None):
     return product(b, _centred(b, A, a_zero_point, True), _centred(b, B, b_zero_point, False), "int32")
 
 
-@onnx_op(
-    since=10,
-    ranks=dict.fromkeys(
-        ("a_scale", "a_zero_point", "b_scale", "b_zero_point", "y_scale", "y_zero_point"), "<=1"
-    ),
-)
+@onnx_op(since=10, ranks={"a": "a", "b_": "b", "b_scale": "<=b", "b_zero_point": "<=b", "*": "<=a rows"})
 def QLinearMatMul(b, a, a_scale, a_zero_point, b_, b_scale, b_zero_point, y_scale, y_zero_point):
     for scale in (a_scale, b_scale, y_scale):
         refuse_bad_scale(b, scale, divides=scale is y_scale)
     accumulate = "int32" if dtypes.is_integer(a.dtype) else "float32"
     total = product(b, _centred(b, a, a_zero_point, True), _centred(b, b_, b_zero_point, False), accumulate)
-    scales = (
-        _parameter(b, a_scale, a, True),
-        _parameter(b, b_scale, b_, False),
-        _parameter(b, y_scale, a, True),
-    )
-    factor = b.map(*(b.cast(s, "float32") for s in scales), lambda p, q, r: p * q / r)
-    zero = _parameter(b, y_zero_point, a, True)
+    steps = ((a_scale, True), (b_scale, False), (y_scale, True))
+    scales = (b.cast(of_product(b, scale, a, b_, rows), "float32") for scale, rows in steps)
+    factor = b.map(*scales, lambda p, q, r: p * q / r)
+    zero = of_product(b, y_zero_point, a, b_, True)
     return b.map(total, factor, zero, lambda t, f, z: quantised(t.cast("float32") * f, z, y_zero_point.dtype))
 
 

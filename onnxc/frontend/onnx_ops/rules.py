@@ -44,16 +44,18 @@ class Types:
 @dataclass(frozen=True)
 class Rank:
     """How many axes an input has: a number, or a letter for what others of that letter have, too. fewer: or
-    fewer, which ones before them make as many."""
+    fewer, which ones before them make as many. rows: where it is a vector that is one for each row of
+    matrices, so that one of them comes behind."""
 
     axes: int | str
     fewer: bool
+    rows: bool = False
 
     @staticmethod
     def of(stated: int | str) -> Rank:
-        """3, `n`, `<=1`, `<=n` or `any`."""
-        text = str(stated).removeprefix("<=")
-        return Rank(int(text) if text.isdigit() else text, text != str(stated))
+        """3, `n`, `<=1`, `<=n`, `<=n rows` or `any`."""
+        text, _, rows = str(stated).removeprefix("<=").partition(" ")
+        return Rank(int(text) if text.isdigit() else text, str(stated).startswith("<="), rows == "rows")
 
 
 #: That of an operand which a rule takes as it is, also where only the run knows its rank.

@@ -9,6 +9,32 @@ from onnxc.ir.interpret import run_graph
 from onnxc.ir.ops import Map
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "rows", "columns"),
+    [
+        ((2, 3, 4), (2, 4, 5), (2, 3, 1), (2, 1, 5)),
+        ((4,), (4, 5), (), (1, 5)),
+        ((3, 4), (4,), (3, 1), (1,)),
+        ((4,), (4,), (1,), (1,)),
+    ],
+)
+def test_scales_of_rows_and_columns_scale_the_product_and_leave_its_axes(left, right, rows, columns):
+    """A vector's product has no axis of its own."""
+    shapes = dict(zip("apbq", (left, rows, right, columns)))
+    a, p, b, q = (f"[{', '.join(map(str, shapes[k]))}] {k}" if shapes[k] else f" {k}" for k in "apbq")
+    graph = import_model(
+        parsed(f"""m (uint8{a}, float{p}, uint8{b}, float{q}, float s, uint8 z) => (uint8 y)
+        {{ y = QLinearMatMul (a, p, z, b, q, z, s, z) }}""")
+    ).graph
+    draw = np.random.default_rng(0)
+    x, y = (draw.integers(0, 9, shape).astype(np.uint8) for shape in (left, right))
+    u, v = (draw.integers(1, 4, shape).astype(np.float32) for shape in (rows, columns))
+    (found,) = run_graph(graph, [x, u, y, v, np.float32(16), np.uint8(0)])
+    expected = np.matmul(x * np.float32(u), y * np.float32(v)) / 16
+    assert found.shape == expected.shape
+    np.testing.assert_array_equal(found, np.rint(expected).clip(0, 255))
+
+
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize(
     ("op", "left", "right"), [("MatMulInteger", "2, 4", "4, 3"), ("ConvInteger", "2, 4, 1", "3, 4, 1")]
