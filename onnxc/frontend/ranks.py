@@ -41,7 +41,12 @@ class Ranks:
         found = [v if v is None or rank == ANY_RANK else self._known(b, v) for v, rank in pairs]
         sharing: dict[int | str, list[tuple[Value, Rank]]] = {}
         for value, rank in zip(found, stated):
-            if value is not None and rank is not None and rank != ANY_RANK:
+            if (
+                value is not None
+                and rank is not None
+                and not isinstance(rank.axes, tuple)
+                and rank != ANY_RANK
+            ):
                 sharing.setdefault(rank.axes, []).append((value, rank))
         counts = {
             axes: self._count(b, axes, of) for axes, of in sharing.items() if any(_is_open(v) for v, _ in of)
@@ -51,15 +56,13 @@ class Ranks:
                 continue
             if rank is None:
                 found[k] = self.ranked(b, value)
+            elif isinstance(rank.axes, tuple):
+                found[k] = self.ranked(b, value, rank.axes)
             elif rank.fewer:
                 found[k] = self._extended(b, value, counts[rank.axes], rank.rows)
             else:
                 found[k] = self.with_rank(b, value, counts[rank.axes])
         return found
-
-    def of_one_rank(self, b: RuleBuilder, values: Sequence[Value]) -> list[Value]:
-        """Tensors that have their rank in common as ones of it; RanksDiffer where several are left."""
-        return [v for v in self.operands(b, [Rank.of("n")] * len(values), values) if v is not None]
 
     def _count(self, b: RuleBuilder, axes: int | str, sharing: Sequence[tuple[Value, Rank]]) -> int:
         """How many axes are stated: those of the operands that have no fewer, else the most that one has."""
@@ -72,12 +75,15 @@ class Ranks:
         unknown = list(dict.fromkeys(v for v, _ in sharing if _is_open(v)))
         if len(unknown) == 1:  # of which the nodes that follow then know the rank, too
             return max(least, self.ranked(b, unknown[0]).rank)
-        return _decided(b, reduce(dimension.maximum, [least, *(self._told(b, v) for v in unknown)]), least)
+        most = reduce(dimension.maximum, [least, *(self._told(b, v) for v in unknown)])
+        return _decided(b, most, range(least, MOST_AXES + 1))
 
-    def ranked(self, b: RuleBuilder, value: Value) -> Value:
-        """A tensor as one of the rank that it has; RanksDiffer where several are left."""
+    def ranked(self, b: RuleBuilder, value: Value, among: Sequence[int] = range(MOST_AXES + 1)) -> Value:
+        """A tensor as one of the rank that it has, one of these; RanksDiffer where several are left."""
         value = self._known(b, value)
-        return self.with_rank(b, value, _decided(b, self._told(b, value))) if _is_open(value) else value
+        if not _is_open(value):
+            return value
+        return self.with_rank(b, value, _decided(b, self._told(b, value), among))
 
     def with_rank(self, b: RuleBuilder, value: Value, rank: int) -> Value:
         """A tensor as one of this rank, unless its own is known; the run fails where it is another."""
@@ -127,12 +133,12 @@ def _is_open(value: Value) -> bool:
     return isinstance(value.type, UnrankedType)
 
 
-def _decided(b: RuleBuilder, rank: Dimension, least: int = 0) -> int:
-    """A rank of at least so many axes as a number; RanksDiffer where several are left."""
-    for number in range(least, MOST_AXES + 1):
+def _decided(b: RuleBuilder, rank: Dimension, among: Sequence[int]) -> int:
+    """A rank as one of these numbers; RanksDiffer where several are left."""
+    for number in among:
         if holds(b, dimension.compare("eq", rank, number)):
             return number
-    raise TypeMismatch(f"a tensor of more than {MOST_AXES} axes")
+    raise TypeMismatch(f"a tensor that has not {' or '.join(map(str, among))} axes")
 
 
 def _called(b: RuleBuilder, symbol: str, value: Value, rank: int, *attributes: int) -> Value:

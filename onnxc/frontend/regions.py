@@ -24,6 +24,7 @@ from .walk import MAX_NESTING, too_deep
 
 if TYPE_CHECKING:
     from .importer import Importer
+    from .onnx_ops.rules import Rank
 
 #: Where only the run knows how long a list of sizes or axes is, what follows is imported for 0 to as many.
 MOST_SIZES = 8
@@ -106,9 +107,11 @@ class Site:
         """A tensor as one of this rank, unless its own is known; the run fails where it is another."""
         return self.importer.ranks.with_rank(b, value, rank)
 
-    def of_one_rank(self, b: RuleBuilder, values: Sequence[Value]) -> list[Value]:
-        """Tensors that have their rank in common as ones of it; RanksDiffer where several are left."""
-        return self.importer.ranks.of_one_rank(b, values)
+    def of_ranks(
+        self, b: RuleBuilder, stated: Sequence[Rank], values: Sequence[Value | None]
+    ) -> list[Value | None]:
+        """Tensors with the ranks that are stated of them; RanksDiffer where several are left."""
+        return self.importer.ranks.operands(b, stated, values)
 
     def region(
         self, proto: onnx.GraphProto, inputs: Sequence[Type], facts: Mapping[str, Dimension] | None = None

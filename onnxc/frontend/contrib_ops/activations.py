@@ -57,17 +57,17 @@ def Gelu(b, X: All):
     return _in_wide(b, gelu, X)
 
 
-@contrib_op(outputs="C")
+@contrib_op(outputs="C", ranks={"B": 1})
 def BiasGelu(b, A: All, B: All):
     return _in_wide(b, lambda a, c: gelu(a + c), A, B)
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"X": 3, "bias": 1, "skip": 3})
 def BiasAdd(b, X: Half, bias: Half, skip: Half):
     return _in_wide(b, lambda x, c, s: x + c + s, X, bias, skip)
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"X": 3, "bias": 1})
 def BiasSplitGelu(b, X: Half, bias: Half):
     """left * gelu(right) of the halves of X + bias"""
     half = dims.floor_divide(X.shape[-1], 2)
@@ -77,7 +77,7 @@ def BiasSplitGelu(b, X: Half, bias: Half):
     return _in_wide(b, lambda x, c, y, d: (x + c) * gelu(y + d), *halves)
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"bias": 1})
 def FastGelu(b, X: All, bias: All | None = None):
     if bias is None:
         return _in_wide(b, tanh_gelu, X)
@@ -89,7 +89,7 @@ def QuickGelu(b, X: All, *, alpha=1.702):
     return _in_wide(b, lambda x: x * expr.sigmoid(x * alpha), X)
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"scale": "<=1"})
 def ScaledSiLU(b, X: T, scale: Other | None = None, *, alpha=1.0):
     """silu(x * scale), alpha being the scale where none is given."""
     factor = b.constant(alpha, X.dtype) if scale is None else scale

@@ -86,7 +86,18 @@ def _with(b: Builder, bias: Value | None, more: Value | None) -> Value | None:
 # Projected inside --------------------------------------------------------------------------------
 
 
-@contrib_op(outputs="output present?")
+@contrib_op(
+    outputs="output present?",
+    ranks={
+        "input": 3,
+        "weights": 2,
+        "mask_index": "1 or 2 or 3 or 4",
+        "bias": 1,
+        "past": 5,
+        "attention_bias": 4,
+        "past_sequence_length": "<=1",
+    },
+)
 def Attention(
     b,
     input: T,
@@ -195,7 +206,20 @@ Real = Annotated[Value, Types.of("T3", "float", "float16")]
 QMask = Annotated[Value, Types.of("T4", "int32")]
 
 
-@contrib_op(outputs="output present?")
+@contrib_op(
+    outputs="output present?",
+    ranks={
+        "input": 3,
+        "weight": 2,
+        "bias": 1,
+        "past": 5,
+        "input_scale": "<=1",
+        "weight_scale": "<=1",
+        "mask_index": "1 or 2 or 3 or 4",
+        "input_zero_point": "<=1",
+        "weight_zero_point": "<=1",
+    },
+)
 def QAttention(
     b,
     input: Q1,
@@ -242,7 +266,21 @@ def QAttention(
 # Projected before --------------------------------------------------------------------------------
 
 
-@contrib_op(outputs="output present_key? present_value? qk?")
+@contrib_op(
+    outputs="output present_key? present_value? qk?",
+    ranks={
+        "query": "3 or 5",
+        "key": "k",
+        "value": "k",
+        "bias": 1,
+        "key_padding_mask": "1 or 2 or 3",
+        "attention_bias": 4,
+        "past_key": 4,
+        "past_value": 4,
+        "past_sequence_length": "<=1",
+        "cache_indirection": 3,
+    },
+)
 def MultiHeadAttention(
     b,
     query: T,
@@ -299,7 +337,22 @@ def _exposing(
     return b.cast(join_heads(b, y), dtype), None if scores is None else b.cast(scores, dtype)
 
 
-@contrib_op(outputs="output present_key? present_value? qk?")
+@contrib_op(
+    outputs="output present_key? present_value? qk?",
+    ranks={
+        "query": 3,
+        "key": "k",
+        "value": "k",
+        "mask_index": 2,
+        "attention_bias": 4,
+        "past_key": 4,
+        "past_value": 4,
+        "past_sequence_length": "<=1",
+        "beam_width": "<=1",
+        "cache_indirection": 3,
+        "bias": 1,
+    },
+)
 def DecoderMaskedMultiHeadAttention(
     b,
     query: Half,
@@ -386,7 +439,7 @@ def _biased(b: Builder, operands: list[Value], bias: Value | None, heads: int) -
 Length = Annotated[Value, Types.of("U", "int64")]
 
 
-@contrib_op(outputs="output")
+@contrib_op(outputs="output", ranks={"bias_table": 2, "query_length": "<=1", "key_length": "<=1"})
 def RelativePositionBias(
     b, bias_table: Half, query_length: Length, key_length: Length, *, is_bidirectional=0, max_distance: int
 ):
@@ -412,7 +465,18 @@ def RelativePositionBias(
     return insert_axes(b, b.emit(ops.Gather("axis", 1), table, bucket)[0], [0])
 
 
-@contrib_op(outputs="output")
+@contrib_op(
+    outputs="output",
+    ranks={
+        "query_layer": "2 or 3",
+        "query_bias": 1,
+        "rel_pos": 4,
+        "weight": 2,
+        "bias": 1,
+        "eco_a": 4,
+        "token_offset": 2,
+    },
+)
 def GatedRelativePositionBias(
     b,
     query_layer: Half,

@@ -31,7 +31,9 @@ Real = Annotated[Value, Types.of("T", "float", "double")]
 Count = Annotated[Value, Types.of("T1", "int32")]
 
 
-@contrib_op(outputs="Y? Y_h? Y_c?")
+@contrib_op(
+    outputs="Y? Y_h? Y_c?", ranks={"B": 2, "sequence_lens": 1, "P": 2, "V": 2, "memory_seq_lens": 1, "*": 3}
+)
 def AttnLSTM(
     b,
     X: Real,

@@ -23,7 +23,7 @@ from ..onnx_ops.rules import onnx_op
 from .fused import FusedConv
 from .schema import Scale as Float
 
-nchwc_op = partial(onnx_op, since=1, domain="com.microsoft.nchwc", outputs="Y")
+nchwc_op = partial(onnx_op, since=1, domain="com.microsoft.nchwc", outputs="Y", ranks={"*": 4})
 
 
 @cache
@@ -82,7 +82,7 @@ def ReorderOutput(b, X: Float, *, channels=0, channels_last=0):
     return b.transpose(x, (0, 2, 3, 1)) if channels_last else x
 
 
-@nchwc_op()
+@nchwc_op(ranks={"B": 1, "*": 4})
 def Conv(
     b,
     X: Float,

@@ -32,7 +32,9 @@ Scale = Annotated[Value, Types.of("T_KV_SCALE", "float")]
 # Rotary positions --------------------------------------------------------------------------------
 
 
-@contrib_op(outputs="output", ranks={"cos_cache": 2, "sin_cache": 2})
+@contrib_op(
+    outputs="output", ranks={"input": "3 or 4", "position_ids": "1 or 2", "cos_cache": 2, "sin_cache": 2}
+)
 def RotaryEmbedding(
     b,
     input: T,
@@ -73,7 +75,7 @@ def RotaryEmbedding(
     return b.reshape(join_heads(b, y), input.shape) if input.rank == 3 else y
 
 
-@contrib_op(outputs="output")
+@contrib_op(outputs="output", ranks={"input": "3 or 4", "position_ids": 3, "cos_cache": 2, "sin_cache": 2})
 def MRotaryEmbedding(
     b,
     input: T,
@@ -135,7 +137,26 @@ def _from(b: Builder, start: Value, count: Dimension) -> Value:
 # A cache -----------------------------------------------------------------------------------------
 
 
-@contrib_op(outputs="output present_key? present_value? output_qk?")
+@contrib_op(
+    outputs="output present_key? present_value? output_qk?",
+    ranks={
+        "query": 3,
+        "key": 3,
+        "value": 3,
+        "past_key": 4,
+        "past_value": 4,
+        "seqlens_k": 1,
+        "total_sequence_length": "<=1",
+        "cos_cache": 2,
+        "sin_cache": 2,
+        "position_ids": 2,
+        "attention_bias": 4,
+        "head_sink": 1,
+        "q_norm_weight": 1,
+        "k_norm_weight": 1,
+        "query_seqlens": 1,
+    },
+)
 def GroupQueryAttention(
     b,
     query: T,
@@ -379,7 +400,22 @@ def _with_row(b: Builder, x: Value) -> Value:
 # A cache of which blocks are seen -----------------------------------------------------------------
 
 
-@contrib_op(outputs="output present_key present_value")
+@contrib_op(
+    outputs="output present_key present_value",
+    ranks={
+        "query": 3,
+        "key": 3,
+        "value": 3,
+        "past_key": 4,
+        "past_value": 4,
+        "block_row_indices": 2,
+        "block_col_indices": 2,
+        "total_sequence_length": "<=1",
+        "key_total_sequence_lengths": 1,
+        "cos_cache": 2,
+        "sin_cache": 2,
+    },
+)
 def SparseAttention(
     b,
     query: T,

@@ -207,7 +207,18 @@ def _state(b: Builder, past: Value | None, missing: Value, shape: tuple[Dimensio
     return b.broadcast(missing, shape) if past is None else b.reshape(past, shape)
 
 
-@contrib_op(outputs="hash_ids present_ids?")
+@contrib_op(
+    outputs="hash_ids present_ids?",
+    ranks={
+        "input_ids": 2,
+        "multipliers": 1,
+        "vocab_sizes": 1,
+        "past_ids": 2,
+        "head_offsets": 1,
+        "eos_token_id": "<=1",
+        "segment_ids": 2,
+    },
+)
 def NGramHashMapping(
     b,
     input_ids: M,
@@ -245,7 +256,10 @@ def NGramHashMapping(
     return b.reshape(found, (rows, tokens, before * n_head_per_ngram)), present
 
 
-@contrib_op(outputs="hash_ids present_ids? present_segment_ids? state_update?")
+@contrib_op(
+    outputs="hash_ids present_ids? present_segment_ids? state_update?",
+    ranks={"past_ids": 2, "past_segment_ids": 2, "eos_token_id": "<=1", "*": 1},
+)
 def VarlenNGramHashMapping(
     b,
     input_ids: M,
@@ -293,7 +307,7 @@ def VarlenNGramHashMapping(
 # Gates --------------------------------------------------------------------------------------------
 
 
-@contrib_op(outputs="output gated_value_normed?")
+@contrib_op(outputs="output gated_value_normed?", ranks={"key": 4, "query": 4, "value": 3, "*": 2})
 def EngramGate(
     b,
     key: T,

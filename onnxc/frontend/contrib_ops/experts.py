@@ -182,7 +182,13 @@ def _product(b: Builder, rows: Value, experts: Value, layer: _Layer) -> Value:
     return b.map(y, b.emit(ops.Gather("axis"), widened(b, bias), experts)[0], lambda e, c: e + c)
 
 
-@contrib_op(outputs="output")
+_RANKS: dict[str, int | str] = {
+    **{"input": "2 or 3", "router_probs": 2, "*": 3},
+    **dict.fromkeys(("fc1_experts_bias", "fc2_experts_bias", "fc3_experts_bias"), 2),
+}
+
+
+@contrib_op(outputs="output", ranks=_RANKS)
 def MoE(
     b,
     input: T,
@@ -229,7 +235,10 @@ def MoE(
 Single = Annotated[Value, Types.of("TF", "float")]
 
 
-@contrib_op(outputs="router_probs? selection_scores? router_weights?")
+@contrib_op(
+    outputs="router_probs? selection_scores? router_weights?",
+    ranks={"expert_bias": 1, "projection_weight": 2},
+)
 def MoEGroupRouter(
     b,
     logits: T,
@@ -278,7 +287,15 @@ Scales = Annotated[Value, Types.of("T2", *HALVES, "float8e4m3fn", "float8e8m0")]
 Global = Annotated[Value, Types.of("T4", "float")]
 
 
-@contrib_op(outputs="output")
+@contrib_op(
+    outputs="output",
+    ranks={
+        **_RANKS,
+        **{f"fc{k}_{name}": "s" for k in (1, 2, 3) for name in ("scales", "zero_points")},
+        **{f"fc{k}_{name}": 1 for k in (1, 2) for name in ("global_scale", "act_scale")},
+        "router_weights": 2,
+    },
+)
 def QMoE(
     b,
     input: T,

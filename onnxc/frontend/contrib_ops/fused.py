@@ -97,7 +97,7 @@ def _turned(b: Builder, x: Value, matrix: int, batch: int) -> Value:
     return b.transpose(x, perm)
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"A": 2})
 def SparseToDenseMatMul(b, A: Sparse, B: Dense, *, alpha=1.0, transA=0, transB=0):
     """alpha * A B, where A is sparse for whoever feeds it."""
     factor = alpha if dtypes.is_float(A.dtype) else int(alpha)

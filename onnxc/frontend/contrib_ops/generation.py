@@ -25,6 +25,11 @@ from .timestamps import Timestamps
 Number = Annotated[Value, Types.of("I", "int32")]
 Real = Annotated[Value, Types.of("T", "float")]
 
+_RANKS: dict[str, int | str] = {
+    **{"input_ids": 2, "vocab_mask": 1, "prefix_vocab_mask": 2, "attention_mask": 2},
+    "*": "<=1",
+}
+
 
 def most_words(b: RuleBuilder, limit: Value, words: Value) -> Dimension:
     """How many words there may be, more than there are, [rows, length]."""
@@ -41,7 +46,7 @@ def filled(b: RuleBuilder, words: Value, most: Dimension, padding: int) -> Value
     return padded(b, words, (0, 0), (0, most - words.shape[1]), "constant", behind)
 
 
-@contrib_op(outputs="sequences")
+@contrib_op(outputs="sequences", ranks=_RANKS)
 def GreedySearch(
     b,
     input_ids: Number,
@@ -78,7 +83,7 @@ def GreedySearch(
     return filled(b, words, most, pad_token_id)
 
 
-@contrib_op(outputs="sequences filtered_logits?")
+@contrib_op(outputs="sequences filtered_logits?", ranks={**_RANKS, "presence_mask": 2})
 def Sampling(
     b,
     input_ids: Number,
@@ -138,7 +143,7 @@ Mask = Annotated[Value, Types.of("M", "int32")]
 GPT, T5, WHISPER = range(3)
 
 
-@contrib_op(outputs="sequences sequences_scores? scores?")
+@contrib_op(outputs="sequences sequences_scores? scores?", ranks={**_RANKS, "decoder_input_ids": 2})
 def BeamSearch(
     b,
     input_ids: Source,
@@ -192,7 +197,16 @@ def BeamSearch(
     return _beam_search(b, network, choice, words, num_return_sequences)
 
 
-@contrib_op(outputs="sequences sequences_scores? scores? cross_qk? non_speech_probs?")
+@contrib_op(
+    outputs="sequences sequences_scores? scores? cross_qk? non_speech_probs?",
+    ranks={
+        **_RANKS,
+        "input_ids": "2 or 3",
+        "decoder_input_ids": 2,
+        "cross_qk_layer_head": 2,
+        "extra_decoding_ids": 2,
+    },
+)
 def WhisperBeamSearch(
     b,
     input_ids: Source,

@@ -41,7 +41,7 @@ def _coordinates(b: Builder, rois: Value, column: int, count: Dimension, size: D
     return generate(b, (rois.shape[0], count), expr.where(steps.equals(0), middle, place), first, last)
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"X": 4, "rois": 2, "batch_indices": 1, "crop_size": 1})
 def CropAndResize(
     b,
     X: Image,
@@ -106,7 +106,7 @@ def _within(place: Expr, size: Dimension) -> Expr:
 # Windows -----------------------------------------------------------------------------------------
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"*": "n"})
 def MaxpoolWithMask(
     b,
     X: Single,
@@ -162,7 +162,7 @@ def _ends_of_rows(b: Builder, x: Value, mask: Value) -> Value:
     return generate(b, x.shape, expr.where(inside.equals(0), 1, expr.input_(0, "int32")), found)
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"X": "n", "W": "n", "Pads": 1, "B": 1})
 def ConvTransposeWithDynamicPads(
     b,
     X: X,

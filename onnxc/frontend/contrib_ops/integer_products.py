@@ -21,7 +21,7 @@ Real = Annotated[Value, Types.of("T3", "float", "float16")]
 Float = Annotated[Value, Types.of("T1", "float")]
 
 #: Of products of which the right operand is quantised by columns, or as a whole.
-_RANKS = {"A": "a", "B": "b", "b_scale": "<=b", "b_zero_point": "<=b", "bias": 1}
+_RANKS: dict[str, int | str] = {"A": "a", "B": "b", "b_scale": "<=b", "b_zero_point": "<=b", "bias": 1}
 
 
 def _scaled(b: Builder, total: Value, left: Value, right: Value, bias: Value | None) -> Value:
@@ -111,7 +111,23 @@ Input = Annotated[Value, Types.of("T", "float")]
 Lengths = Annotated[Value, Types.of("T1", "int32")]
 
 
-@contrib_op(outputs="Y? Y_h? Y_c?")
+@contrib_op(
+    outputs="Y? Y_h? Y_c?",
+    ranks={
+        "X": 3,
+        "W": 3,
+        "R": 3,
+        "B": 2,
+        "sequence_lens": 1,
+        "initial_h": 3,
+        "initial_c": 3,
+        "P": 2,
+        "W_scale": "w",
+        "W_zero_point": "w",
+        "R_scale": "r",
+        "R_zero_point": "r",
+    },
+)
 def DynamicQuantizeLSTM(
     b,
     X: Input,

@@ -40,7 +40,10 @@ _RULES = {
 _BOUNDED = ("sigmoid", "kda")  # activations of gates
 
 
-@contrib_op(outputs="output present_state")
+@contrib_op(
+    outputs="output present_state",
+    ranks={"query": 3, "key": 3, "value": 3, "past_state": "4 or 5", "decay": 3, "beta": 3},
+)
 def LinearAttention(
     b,
     query: T,
@@ -144,7 +147,20 @@ def _gates(
     return g, None if r is None else b.reshape(widened(b, r), (*r.shape[:3], 1))
 
 
-@contrib_op(outputs="output final_state? state_update?")
+@contrib_op(
+    outputs="output final_state? state_update?",
+    ranks={
+        "query": "2 or 3 or 4",
+        "key": "k",
+        "value": "k",
+        "decay": "2 or 3 or 4",
+        "beta": "2 or 3",
+        "initial_state": 4,
+        "dt_bias": "1 or 2",
+        "state_update_active": "<=1",
+        "*": 1,
+    },
+)
 def GatedDeltaNet(
     b,
     query: T,
@@ -286,7 +302,7 @@ def _decay(
 # Beside it ---------------------------------------------------------------------------------------
 
 
-@contrib_op(outputs="decay beta?")
+@contrib_op(outputs="decay beta?", ranks={"a": 3, "dt_bias": 1, "decay_scale": 1, "b": 3})
 def LinearAttentionGate(builder, a: T, dt_bias: Single, decay_scale: Single, b: T | None = None):
     wide = widened(builder, a)
     decay = builder.map(wide, dt_bias, decay_scale, lambda x, c, s: s * softplus(x + c))
@@ -294,7 +310,7 @@ def LinearAttentionGate(builder, a: T, dt_bias: Single, decay_scale: Single, b: 
     return builder.cast(decay, a.dtype), rate
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"X": "n", "scale": 1, "gate": "n"})
 def GatedRMSNorm(b, X: T, scale: T, gate: T, *, activation="silu", epsilon=1e-5):
     one_of(activation, ("silu", "swish", "sigmoid"), "activation")
     size = scale.shape[0]
@@ -305,14 +321,14 @@ def GatedRMSNorm(b, X: T, scale: T, gate: T, *, activation="silu", epsilon=1e-5)
     return b.cast(gated, X.dtype)
 
 
-@contrib_op(outputs="output")
+@contrib_op(outputs="output", ranks={"X": "n", "Y": "n", "gate": "n", "gate_weight": 2})
 def GatedAdd(b, X: T, Y: T, gate: T, gate_weight: T | None = None):
     if gate_weight is not None:
         raise UnsupportedError("a GatedAdd that projects its gate", "export the projection apart")
     return b.map(X, b.map(Y, gate, lambda y, g: y * g), lambda x, y: x + y)
 
 
-@contrib_op(outputs="output present_state state_update?")
+@contrib_op(outputs="output present_state state_update?", ranks={"bias": 1})
 def CausalConvWithState(
     b,
     input: T,
@@ -361,7 +377,17 @@ def _channels_first(b: Builder, x: Value) -> Value:
     return b.transpose(b.reshape(x, (*x.shape[:2], dims.product(x.shape[2:]))), (0, 2, 1))
 
 
-@contrib_op(outputs="output final_state state_update?")
+@contrib_op(
+    outputs="output final_state state_update?",
+    ranks={
+        "input": 2,
+        "cumulative_sequence_length": 1,
+        "bias": 1,
+        "capture_count": 1,
+        "previous_mask": 2,
+        "*": 3,
+    },
+)
 def VarlenCausalConvWithState(
     b,
     input: T,
@@ -420,7 +446,7 @@ def _branches(b: Builder, x: Value, count: int) -> Value:
     return b.reshape(widened(b, x), (*x.shape[:-1], count, dims.floor_divide(x.shape[-1], count)))
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"scale": "1 or 2"})
 def BranchwiseRMSNorm(b, X: T, scale: Mixed | None = None, *, epsilon=1e-5, num_branches=0):
     x = _branches(b, X, num_branches)
     y = RMSNormalization(b, x, generate(b, x.shape[-1:], expr.const(1, "float32")), epsilon=epsilon)

@@ -26,7 +26,7 @@ Words = Annotated[Value, Types.of("Tid", "int64")]
 Scores = Annotated[Value, Types.of("T", "float")]
 
 
-@contrib_op(outputs="scores_out")
+@contrib_op(outputs="scores_out", ranks={"*": 2})
 def NGramRepeatBlock(b, input_ids: Words, scores: Scores, *, ngram_size: int):
     """The scores, -inf for words that would end the same n words a second time."""
     if ngram_size < 1 or input_ids.rank != 2 or scores.rank != 2:

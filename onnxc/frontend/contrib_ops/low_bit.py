@@ -122,7 +122,7 @@ def widened_blocks(b: Builder, q: Value, scales: Value, zero: Value | None, bits
 # Products ----------------------------------------------------------------------------------------
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"B": 3, "scales": "<=2", "zero_points": "<=2", "g_idx": 1, "bias": 1})
 def MatMulNBits(
     b,
     A: A,
@@ -226,7 +226,7 @@ def _looked_up(code: Expr, table: Sequence[float]) -> Expr:
     return expr.where((code & half).equals(0), low, high)
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"B": 1})
 def MatMulBnb4(
     b,
     A: A,
@@ -257,7 +257,7 @@ def MatMulBnb4(
     return product(b, A, b.transpose(weights, (1, 0)) if transB else weights)
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"B": 1, "B_shape": 1})
 def MatMulFpQ4(b, A: Single, B: Blob, B_shape: Shape, *, blk_quant_type=1):
     """A times weights [K, N] of four bits: column after column of blocks of 32, each a float32, a byte for
     the zero point, and 16 bytes whose low bits come first. Type 0 has no zero points; 2, which should have
@@ -290,7 +290,7 @@ Indices = Annotated[Value, Types.of("Tind", "int32", "int64")]
 Scales = Annotated[Value, Types.of("T2", *HALVES)]
 
 
-@contrib_op(outputs="output")
+@contrib_op(outputs="output", ranks={"data": "n", "scales": "n", "zero_points": "n"})
 def GatherBlockQuantized(
     b,
     data: Data,

@@ -91,7 +91,7 @@ def _layer_normalization_1(b, X: X, Scale: V, B: V | None = None, *, axis=-1, ep
 # Embeddings --------------------------------------------------------------------------------------
 
 
-@contrib_op(outputs="output mask_index? embedding_sum?")
+@contrib_op(outputs="output mask_index? embedding_sum?", ranks={"gamma": 1, "beta": 1, "*": 2})
 def EmbedLayerNormalization(
     b,
     input_ids: Ids,
@@ -138,7 +138,16 @@ def _ones(b: Builder, mask: Value | None, batch: Dimension) -> Value:
     return b.reduce("sum", mask, [1], False, lambda m: m.equals(1).cast("int32"))
 
 
-@contrib_op(outputs="layernorm_out mask_index_out")
+@contrib_op(
+    outputs="layernorm_out mask_index_out",
+    ranks={
+        **dict.fromkeys(("input_ids", "segment_ids", "mask"), 2),
+        **dict.fromkeys(("word_embedding_quant", "position_embedding_quant", "segment_embedding"), 2),
+        "gamma_quant": 1,
+        "beta_quant": 1,
+        "*": "<=1",
+    },
+)
 def QEmbedLayerNormalization(
     b,
     input_ids: Ids,
@@ -177,7 +186,7 @@ def QEmbedLayerNormalization(
 # Groups of channels ------------------------------------------------------------------------------
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"X": 4, "gamma": 1, "beta": 1})
 def GroupNorm(
     b, X: Half, gamma: Factor, beta: Factor, *, activation: int, channels_last=1, epsilon=1e-5, groups: int
 ):
@@ -192,7 +201,7 @@ def GroupNorm(
     return b.cast(y, X.dtype)
 
 
-@contrib_op(outputs="Y S?")
+@contrib_op(outputs="Y S?", ranks={"X": 4, "gamma": 1, "beta": 1, "skip": "2 or 4", "bias": 1})
 def SkipGroupNorm(
     b,
     X: Half,

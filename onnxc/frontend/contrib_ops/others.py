@@ -20,7 +20,7 @@ Indices = Annotated[Value, Types.of("Tind", "int32", "int64")]
 Number = Annotated[Value, Types.of("T", "float", "double", "int16", "int32", "int64")]
 
 
-@contrib_op(outputs="C")
+@contrib_op(outputs="C", ranks={"*": 2})
 def CDist(b, A: Point, B: Point, *, metric="sqeuclidean"):
     """The distance of each row of A from each row of B: |a|^2 + |b|^2 - 2 a b, or its root."""
     one_of(metric, ("sqeuclidean", "euclidean"), "metric")
@@ -40,17 +40,17 @@ def Inverse(b, X: Wide):
     return b.call("inverse", [X], [X.type])[0]
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"axis": "<=1"})
 def ExpandDims(b, X: Any, axis: Axis):
     return movement.Unsqueeze(b, X, b.reshape(axis, (1,)))
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"k": "<=1"})
 def Trilu(b, X: Real, k: Int64 | None = None, *, upper=1):
     return constants.Trilu(b, X, k, upper=upper)
 
 
-@contrib_op(outputs="y idx counts")
+@contrib_op(outputs="y idx counts", ranks={"*": 1})
 def Unique(b, x: Any):
     """The distinct elements as they first occur, which one each element is, and how often it occurs."""
     y, _, which, counts = constants.Unique(b, x, sorted=0)
@@ -79,7 +79,7 @@ Chars = Annotated[Value, Types.of("T", "int32")]
 Weights = Annotated[Value, Types.of("T1", "float")]
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"*": 4})
 def GridSample(b, X: Sampled, Grid: Sampled, *, align_corners=0, mode="bilinear", padding_mode="zeros"):
     return sampling.GridSample(b, X, Grid, align_corners=align_corners, mode=mode, padding_mode=padding_mode)
 
@@ -104,7 +104,7 @@ def UnfoldTensor(b, input: Unfolded, *, dim=-1, size: int, step=1):
     return b.transpose(windows, (*order, axis + 1))
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"Sequence": 2, "W": 4, "B": 1, "C": 2})
 def WordConvEmbedding(
     b,
     Sequence: Chars,
@@ -135,7 +135,7 @@ def WordConvEmbedding(
 Costs = Annotated[Value, Types.of("F", "float")]
 
 
-@contrib_op(outputs="output")
+@contrib_op(outputs="output", ranks={"input": "2 or 3"})
 def DynamicTimeWarping(b, input: Costs):
     """int32 [2, n]: rows and columns of the cheapest way through costs [M, N] or [1, M, N]."""
     if input.rank not in (2, 3) or (input.rank == 3 and dims.equal(input.shape[0], 1) is False):

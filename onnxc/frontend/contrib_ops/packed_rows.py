@@ -189,7 +189,7 @@ _FORMATS = {
 }
 
 
-@contrib_op(outputs="output")
+@contrib_op(outputs="output", ranks={"data": 2})
 def GatherPacked(b, data: Packed, indices: Indices, *, K: int, output_dtype=16, packed_type: int):
     """Rows of K numbers; an index outside the table is that of the first row."""
     form = _FORMATS.get(packed_type)

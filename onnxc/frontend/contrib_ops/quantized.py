@@ -18,7 +18,7 @@ from ..onnx_ops import activations, convolution, pooling, quantization
 from ..onnx_ops.common import mean, scalar
 from ..onnx_ops.quantization import centred, quantised, refuse_bad_scale
 from ..onnx_ops.reductions import softmax
-from ..onnx_ops.rules import Types
+from ..onnx_ops.rules import Rank, Types
 from .schema import BYTES, Bytes, Scale, contrib_op
 
 # From and to numbers -----------------------------------------------------------------------------
@@ -138,12 +138,14 @@ Result = Annotated[Value, Types.of("T8", *BYTES)]
 Any = Annotated[Value, Types.of("", "float", *BYTES)]
 
 
-@contrib_op(outputs="Y")
+@contrib_op(outputs="Y", ranks={"inputs": "any", "*": "<=1"})
 def QLinearConcat(b, Y_scale: Float, Y_zero_point: Result, *inputs: Any, axis: int):
     """The inputs are tensors, each with its scale and zero point behind it."""
     if not inputs or len(inputs) % 3:
         raise ops.TypeMismatch(f"{len(inputs)} inputs are no tensors with scales and zero points")
-    parts = [_number(b, *inputs[k : k + 3]) for k in range(0, len(inputs), 3)]
+    stated = [Rank.of(rank) for rank in ("n", "<=1", "<=1")] * (len(inputs) // 3)
+    found = b.site.of_ranks(b, stated, inputs)
+    parts = [_number(b, *found[k : k + 3]) for k in range(0, len(found), 3)]
     return b.concat([_stored(b, x, Y_scale, Y_zero_point, Y_zero_point.dtype) for x in parts], axis)
 
 

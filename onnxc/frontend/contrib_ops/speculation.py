@@ -13,7 +13,7 @@ def _of(operand: int) -> expr.Expr:
     return expr.input_(operand, "int64")
 
 
-@contrib_op(outputs="tokens suffix_match_idx")
+@contrib_op(outputs="tokens suffix_match_idx", ranks={"prev_suffix_match_idx": "<=1", "*": 1})
 def BifurcationDetector(
     b,
     src_tokens: Int64,

@@ -43,17 +43,19 @@ class Types:
 
 @dataclass(frozen=True)
 class Rank:
-    """How many axes an input has: a number, or a letter for what others of that letter have, too. fewer: or
-    fewer, which ones before them make as many. rows: where it is a vector that is one for each row of
-    matrices, so that one of them comes behind."""
+    """How many axes an input has: a number, one of several, or a letter for what others of that letter have,
+    too. fewer: or fewer, which ones before them make as many. rows: where it is a vector that is one for each
+    row of matrices, so that one of them comes behind."""
 
-    axes: int | str
+    axes: int | str | tuple[int, ...]
     fewer: bool
     rows: bool = False
 
     @staticmethod
     def of(stated: int | str) -> Rank:
-        """3, `n`, `<=1`, `<=n`, `<=n rows` or `any`."""
+        """3, `2 or 3`, `n`, `<=1`, `<=n`, `<=n rows` or `any`."""
+        if " or " in str(stated):
+            return Rank(tuple(map(int, str(stated).split(" or "))), False)
         text, _, rows = str(stated).removeprefix("<=").partition(" ")
         return Rank(int(text) if text.isdigit() else text, str(stated).startswith("<="), rows == "rows")
 

@@ -19,7 +19,7 @@ from ...ir.graph import OptionalType, SequenceType, TensorType, Type, UnrankedTy
 from ..regions import NothingThere, Region, common_type
 from .common import element_type, insert_axes, scalar
 from .control import loop
-from .rules import ANY_RANKS, onnx_op
+from .rules import ANY_RANKS, Rank, onnx_op
 
 # What is known -----------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ def SequenceErase(b, input_sequence, position=None):
 def ConcatFromSequence(b, input_sequence, *, axis, new_axis=0):
     element, values = _sequence(input_sequence).element, known_list(b, input_sequence)
     if values:
-        values = b.site.of_one_rank(b, values)
+        values = b.site.of_ranks(b, [Rank.of("n")] * len(values), values)
         place = b.axis(axis, values[0].rank + bool(new_axis))
         return b.concat([insert_axes(b, v, [place]) for v in values] if new_axis else values, place)
     element = (
