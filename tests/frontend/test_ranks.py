@@ -252,6 +252,17 @@ def test_another_rank_than_an_operator_has_fails_the_run():
         run_graph(graph, [floats(3, 4), floats(4, 5), floats(1, 3, 5)])
 
 
+def test_one_of_several_ranks_needs_a_case_for_each_and_another_fails_the_run():
+    model = unranked("DynamicTimeWarping", [floats(3, 4)], domain="com.microsoft")
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    graph = import_model(model).graph
+    assert cases(graph) == 2
+    (found,), (expected,) = run_graph(graph, [floats(1, 3, 4)]), run_graph(graph, [floats(3, 4)])
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(InterpretError):
+        run_graph(graph, [floats(1, 1, 3, 4)])
+
+
 def test_values_for_axes_that_are_not_as_many_fail_the_run():
     graph = import_model(unranked("Pad", [floats(5, 4), int64(), SCALE, int64()])).graph
     for pads, axes in ((int64(1, 2, 3), int64(1)), (int64(1, 2, 3, 4, 5, 6), int64(0, 1, 0))):
@@ -279,7 +290,14 @@ def test_ranks_are_stated_of_inputs():
             assert {name for name, _ in rule.ranks} <= {*inputs, "*"}
 
 
-def test_a_rank_is_a_number_or_a_letter_or_at_most_that():
-    stated = (3, "n", "<=1", "<=n", "<=n rows")
-    ranks = [Rank(3, False), Rank("n", False), Rank(1, True), Rank("n", True), Rank("n", True, True)]
+def test_a_rank_is_a_number_or_one_of_several_or_a_letter_or_at_most_that():
+    stated = (3, "2 or 3", "n", "<=1", "<=n", "<=n rows")
+    ranks = [
+        Rank(3, False),
+        Rank((2, 3), False),
+        Rank("n", False),
+        Rank(1, True),
+        Rank("n", True),
+        Rank("n", True, True),
+    ]
     assert [Rank.of(s) for s in stated] == ranks

@@ -82,7 +82,7 @@ def LinearAttention(
     return y, b.cast(last, query.dtype if past_state is None else past_state.dtype)
 
 
-@onnx_op(since=27, name="LinearAttention")
+@onnx_op(since=27, name="LinearAttention", ranks={"past_state": 4, "*": 3})
 def _linear_attention_27(
     b,
     query,
@@ -150,9 +150,9 @@ def _gates(
 @contrib_op(
     outputs="output final_state? state_update?",
     ranks={
-        "query": "2 or 3 or 4",
-        "key": "k",
-        "value": "k",
+        "query": "n",
+        "key": "n",
+        "value": "n",
         "decay": "2 or 3 or 4",
         "beta": "2 or 3",
         "initial_state": 4,

@@ -82,7 +82,12 @@ def SimplifiedLayerNormalization(b, X: X, scale: V, *, axis=-1, epsilon=1e-5, st
     return _simplified(b, X, scale, epsilon, axis)
 
 
-@onnx_op(since=1, name="LayerNormalization", outputs="Y Mean? InvStdDev?")
+@onnx_op(
+    since=1,
+    name="LayerNormalization",
+    outputs="Y Mean? InvStdDev?",
+    ranks={"X": "n", "Scale": "<=n", "B": "<=n"},
+)
 def _layer_normalization_1(b, X: X, Scale: V, B: V | None = None, *, axis=-1, epsilon=1e-5, stash_type=1):
     """What ONNX Runtime's optimiser writes into models of operator sets older than the operator, 1 to 16."""
     return _normalized(b, widened(b, X), Scale, B, epsilon, axis)

@@ -361,7 +361,12 @@ def with_ones(b: Builder, shape: Sequence[Dimension], axes: Value | Sequence[int
 # Old call forms ----------------------------------------------------------------------------------
 
 
-def _variant(rule: Callable, attributes: dict[str, object], call: Callable) -> Callable:
+def _variant(
+    rule: Callable,
+    attributes: dict[str, object],
+    call: Callable,
+    ranks: tuple[tuple[str, int | str], ...] = (),
+) -> Callable:
     """A rule of operator set 1 under the newer rule's name, with further attributes."""
     signature = inspect.signature(rule)
     extra = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d) for n, d in attributes.items()]
@@ -371,17 +376,18 @@ def _variant(rule: Callable, attributes: dict[str, object], call: Callable) -> C
         return call(*args, **keywords)
 
     whole = signature.replace(parameters=[*signature.parameters.values(), *extra])
-    vars(old).update(rules=(Rule(rule.__name__, "", 1, old),), __signature__=whole)
+    vars(old).update(rules=(Rule(rule.__name__, "", 1, old, ranks=ranks),), __signature__=whole)
     return old
 
 
 def with_unused(rule: Callable, **attributes: object) -> Callable:
     """The form of operator set 1 with further attributes, which say nothing about the result."""
+    (newer,) = vars(rule)["rules"]
 
     def call(*args: object, **keywords: object) -> object:
         return rule(*args, **{k: v for k, v in keywords.items() if k not in attributes})
 
-    return _variant(rule, attributes, call)
+    return _variant(rule, attributes, call, newer.ranks)
 
 
 def with_consumed_inputs(rule: Callable) -> Callable:

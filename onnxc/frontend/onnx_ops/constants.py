@@ -114,7 +114,7 @@ def _steps(start: expr.Expr, limit: expr.Expr, delta: expr.Expr) -> expr.Expr:
     return expr.where(some, count.minimum((1 << 63) - 1).cast("int64"), 0)
 
 
-@onnx_op(since=9)
+@onnx_op(since=9, ranks={"input": 2})
 def EyeLike(b, input, *, dtype=None, k=0):
     """1 on the k-th diagonal of a matrix of the input's shape."""
     if input.rank != 2:

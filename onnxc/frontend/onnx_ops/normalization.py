@@ -247,7 +247,7 @@ def _batch_normalization_9(b, X, scale, B, mean, var, *, epsilon=1e-5, momentum=
     return _trained(b, X, scale, B, mean, var, epsilon, momentum)
 
 
-@onnx_op(since=1, name="BatchNormalization")
+@onnx_op(since=1, name="BatchNormalization", ranks={"scale": 1, "B": 1, "mean": 1, "var": 1})
 def _batch_normalization_1(
     b, X, scale, B, mean, var, *, consumed_inputs=None, epsilon=1e-5, is_test=0, momentum=0.9, spatial=1
 ):

@@ -68,7 +68,7 @@ def Bernoulli(b, input, *, dtype=None, seed=None):
     return b.map(drawn, input, lambda u, p: (u < p.cast("float32")).cast(target))
 
 
-@onnx_op(since=7)
+@onnx_op(since=7, ranks={"input": 2})
 def Multinomial(b, input, *, dtype=6, sample_size=1, seed=None):
     """Classes [batch, samples] drawn by their unnormalized log-probabilities [batch, classes]."""
     if input.rank != 2 or sample_size < 1:

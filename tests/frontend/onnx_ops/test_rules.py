@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 
 import ml_dtypes
 import numpy as np
@@ -132,6 +133,47 @@ def test_a_rule_without_a_schema_is_one_as_onnxruntime_has_it(rule):
 
 def option_of(parameter: schemas.Parameter) -> str:
     return "Variadic" if parameter.variadic else "Single" if parameter.required else "Optional"
+
+
+#: Inputs that have one rank more on graphics processors alone.
+ELSEWHERE = {("DecoderMaskedMultiHeadAttention", "past_key")}
+
+_SHAPE = r"[(\[][^()\[\]]*[)\]]"
+
+
+def documented(text: str) -> set[int]:
+    """How many axes an input has by its description: those of its shapes, and what is said as `2D`."""
+    text = " ".join(text.split())
+    lists = re.findall(
+        rf"(?:[Ss]hapes?|[Dd]imensions|size)(?: is| are| can be| of)? ?`?({_SHAPE}(?:,? or {_SHAPE})*)", text
+    )
+    shapes = [shape[1:-1].removesuffix(",") for shape in re.findall(_SHAPE, " ".join(lists))]
+    if any("..." in shape for shape in shapes):
+        return set()
+    ranks = {len(re.split(r",| x (?=[A-Z1]\b)", shape)) for shape in shapes}
+    return ranks | {int(n) for n in re.findall(r"\b(\d)-?[Dd]\b", text)}
+
+
+def test_ranks_of_inputs_are_those_that_a_schema_documents():
+    unlike = []
+    for (rule,) in (case.values for case in CONTRIB_RULES):
+        inputs = CONTRIB[rule.domain, rule.op_type, rule.since].inputs if rule.domain else []
+        for given, rank in zip(inputs, rule.ranks_of(len(inputs))):
+            told = documented(given.description)
+            if not told or (rule.op_type, given.name) in ELSEWHERE:
+                continue
+            match rank and rank.axes:
+                case None:
+                    agrees = len(told) > 1
+                case tuple(several):
+                    agrees = told <= set(several)
+                case int(number):
+                    agrees = max(told) <= number if rank.fewer else told == {number}
+                case _:
+                    agrees = True
+            if not agrees:
+                unlike.append((rule.op_type, given.name, told, rank))
+    assert not unlike
 
 
 def test_every_version_of_every_operator_has_a_rule_or_a_body():
