@@ -464,15 +464,18 @@ def HyperConnectionPreMix(b, streams: T, pre_mix: Mixed, *, num_branches=0, redu
     return b.cast(b.map(total, lambda e: e * reduction_scale), streams.dtype)
 
 
-@contrib_op(outputs="output")
+@contrib_op(outputs="output", ranks={"block_output": "any", "stream_mix": "any"})
 def HyperConnectionPostMix(
     b, streams: T, block_output: T, post_mix: Mixed, stream_mix: Mixed | None = None, *, num_branches=0
 ):
+    """The ranks of the block's output and of the matrices follow from that of the streams."""
     x = _branches(b, streams, num_branches)
+    block_output = b.site.with_rank(b, block_output, x.rank - 1)
     branch = insert_axes(b, widened(b, block_output), [x.rank - 2])
     added = b.map(_gate(b, post_mix, x), branch, lambda g, e: g * e)
     if stream_mix is not None:
         outer = "abcdefg"[: x.rank - 2]
+        stream_mix = b.site.with_rank(b, stream_mix, x.rank)
         x = b.contract(f"{outer}yz", f"{outer}yw", f"{outer}zw", widened(b, stream_mix), x)
     y = b.map(x, added, lambda e, a: e + a)
     return b.cast(b.reshape(y, streams.shape), streams.dtype)

@@ -10,14 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from support.contrib import as_model, check, same
+from support.contrib import check, check_without_shapes
 from support.drawn_contrib import DRAWS
 
-from onnxc.frontend.importer import import_model
 from onnxc.frontend.operators import RULES
-from onnxc.ir import ops
-from onnxc.ir.graph import walk
-from onnxc.ir.interpret import run_graph
 
 MORE = int(os.environ.get("ONNXC_DRAWS", 0))
 STORED = (
@@ -108,12 +104,4 @@ def test_a_drawn_case_gives_what_onnxruntime_does(names):
 @pytest.mark.parametrize("names", KINDS.values(), ids="-".join)
 def test_inputs_without_shapes_need_few_cases_and_give_what_their_shapes_give(names):
     for seed in range(1 + len(names)):
-        case = DRAWS[names[0]](np.random.default_rng(seed))
-        proto, feeds = as_model([case])
-        wanted = run_graph(import_model(proto).graph, list(feeds.values()))
-        for port in proto.graph.input:
-            port.type.tensor_type.ClearField("shape")
-        graph = import_model(proto).graph
-        assert sum(isinstance(node.op, ops.If) for node in walk(graph)) <= 45
-        for found, expected in zip(run_graph(graph, list(feeds.values())), wanted, strict=True):
-            same(found, expected, case.tolerance)
+        check_without_shapes(DRAWS[names[0]](np.random.default_rng(seed)), 45)

@@ -7,7 +7,16 @@ from functools import partial
 import numpy as np
 import pytest
 from support import contrib
-from support.contrib import Case, as_model, check, check_compiled, interpreted, runtime, same
+from support.contrib import (
+    Case,
+    as_model,
+    check,
+    check_compiled,
+    check_without_shapes,
+    interpreted,
+    runtime,
+    same,
+)
 
 import onnxc
 from onnxc.frontend.importer import import_model
@@ -268,6 +277,11 @@ BRANCHES = [
 @pytest.mark.parametrize("case", BRANCHES, ids=str)
 def test_the_run_may_tell_whether_branches_or_all_their_features_have_a_gate(case):
     check(case, symbolic=True)
+
+
+@pytest.mark.parametrize("case", [case for case in ALL if case.op.startswith("HyperConnection")], ids=str)
+def test_ranks_of_what_is_mixed_follow_from_those_of_streams_and_gates(case):
+    check_without_shapes(case, 36)
 
 
 def test_weights_tell_how_many_channels_there_are():
