@@ -468,8 +468,7 @@ def HyperConnectionPreMix(b, streams: T, pre_mix: Mixed, *, num_branches=0, redu
 def HyperConnectionPostMix(
     b, streams: T, block_output: T, post_mix: Mixed, stream_mix: Mixed | None = None, *, num_branches=0
 ):
-    """The ranks of the block's output and of the matrices follow from that of the streams."""
-    x = _branches(b, streams, num_branches)
+    x = _branches(b, streams, num_branches)  # whose rank tells those of the others
     block_output = b.site.with_rank(b, block_output, x.rank - 1)
     branch = insert_axes(b, widened(b, block_output), [x.rank - 2])
     added = b.map(_gate(b, post_mix, x), branch, lambda g, e: g * e)
