@@ -70,8 +70,17 @@ class Network:
             ]
         )
 
+    def vector(self, count: int, *ones: int) -> str:
+        """So many numbers, seen with these axes behind them, which the run computes one time in four."""
+        if self.draw.random() < 0.75:
+            return self.e.weight(count, *ones, scale=0.5)
+        x = self.features[0]
+        mean = self.e.op("ReduceMean", x.name, self.e.constant([0, *range(2, 2 + self.rank)]), keepdims=0)
+        made = self.e.op("Tanh", self.e.op("MatMul", mean, self.e.weight(x.channels, count)))
+        return self.e.reshape(made, count, *ones) if ones else made
+
     def per_channel(self, x: Feature) -> str:
-        return self.e.weight(x.channels, *[1] * self.rank, scale=0.5)
+        return self.vector(x.channels, *[1] * self.rank)
 
     def grow(self) -> None:
         """Adds a layer, if the one that is drawn suits what there is."""
@@ -111,9 +120,10 @@ def convolution(n: Network, x: Feature) -> Feature:
         pads = [n.draw.randint(0, o) for o in over * 2]
     sizes = (x.sizes + pads[: n.rank] + pads[n.rank :] - np.array(over) - 1) // strides + 1
     operands = [x.name, n.e.weight(made, x.channels // groups, *kernel)]
-    operands += [n.e.weight(made, scale=0.5)] * (n.draw.random() < 0.7)
     if sizes.min() < 1:
         raise Unfit
+    if n.draw.random() < 0.7:
+        operands.append(n.vector(made))
     name = n.e.op("Conv", *operands, group=groups, strides=strides, dilations=dilations, pads=pads)
     return tail(n, Feature(name, made, sizes))
 
@@ -215,6 +225,15 @@ def joined(n: Network, x: Feature) -> Feature:
     return Feature(name, sum(p.channels for p in parts), x.sizes)
 
 
+def stacked(n: Network, x: Feature) -> Feature:
+    """Images one after the other, between the channels of others, and added up."""
+    others = [n.partner(x, channels=True) for _ in range(3)]
+    pairs = [(x, others[0]), (others[1], others[2])]
+    batches = [n.e.op("Concat", a.name, b.name, axis=0) for a, b in pairs]
+    halves = n.e.op("Split", n.e.op("Concat", *batches, axis=1), results=2, axis=0, num_outputs=2)
+    return Feature(n.e.op("Add", *halves), 2 * x.channels, x.sizes)
+
+
 def combined(n: Network, x: Feature) -> Feature:
     kind, other = n.draw.choice(("Add", "Add", "Mul", "Sub", "Max")), n.partner(x, channels=True)
     return tail(n, replace(x, name=n.e.op(kind, x.name, other.name)))
@@ -233,6 +252,7 @@ LAYERS: dict[Callable[[Network, Feature], Feature], int] = {
     transposed: 4,
     shuffled: 4,
     instance_norm: 3,
+    stacked: 3,
 }
 
 
