@@ -101,7 +101,7 @@ class Network:
     def model(self) -> onnx.ModelProto:
         read = {name for node in self.e.nodes for name in node.input}
         last = [x.name for x in self.features[1:] if x.name not in read]
-        return self.e.model(*last)
+        return self.e.model(*(last or [self.features[-1].name]))  # what layers that were dropped read
 
 
 # Layers ------------------------------------------------------------------------------------------
