@@ -26,6 +26,7 @@ from ..text.emitter import Function
 from ..tiles.strides import broadcast_stride, continues, row_major
 
 ERROR_BYTES = 64  # of a thread's scratch memory, kept for what an error has to say
+MOST_SIZE = 600  # of a formula that tells how long the axes are that are one
 
 
 # Views -------------------------------------------------------------------------------------------
@@ -138,13 +139,13 @@ def joined_by_the_run(sizes: Sequence[Dimension], views: Sequence[View]) -> tupl
         try:
             for view in views:
                 together = together * dims.compare("eq", view.strides[axis], view.strides[last] * inside)
-            more = together * (sizes[axis] - 1)
-            longer, inside = found[last] * (1 + more), inside * sizes[axis]
+            longer = found[last] + together * (inside * sizes[axis] - inside)
         except dims.TooComplex:
             break
-        if together == 0 or dims.is_large(longer):
+        if together == 0 or (isinstance(longer, dims.Dim) and longer.size > MOST_SIZE):
             break
-        found[last], found[axis] = longer, sizes[axis] - more
+        found[last], found[axis] = longer, sizes[axis] - together * (sizes[axis] - 1)
+        inside = inside * sizes[axis]
     return tuple(found)
 
 
