@@ -20,7 +20,7 @@ are picked along the last axis bring the Maps along that tell their places, if n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from ..ir import dims, expr
 from ..ir.graph import Graph, Node, Rewriter, Value
@@ -122,8 +122,12 @@ def _is_plain(node: Node) -> bool:
 
 
 def _with_places(members: list[Node], readers: Counter[Value], groups: Collection[Node]) -> set[Node]:
-    """The members with the Maps that nobody else reads the results of."""
-    found, read = set(members), Counter(v for member in members for v in member.inputs)
+    """The members with the Maps that nobody else reads the results of, but for what Gathers pick from."""
+
+    def operands(node: Node) -> Sequence[Value]:
+        return node.inputs[1:] if isinstance(node.op, Gather) else node.inputs
+
+    found, read = set(members), Counter(v for member in members for v in operands(member))
     pending = list(read)
     while pending:
         value = pending.pop()

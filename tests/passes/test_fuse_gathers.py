@@ -161,3 +161,10 @@ def test_places_that_are_more_than_arithmetic_are_stored(there, instead):
 )
 def test_other_maps_of_elements_stay(there, instead):
     stays(fuse_gathers, ELEMENTS.replace(there, instead))
+
+
+def test_what_elements_are_picked_from_is_stored():
+    text = ELEMENTS.replace("graph g(%x: float32[n, 3, 40]", "graph g(%z: float32[n, 3, 40]")
+    found = fuse_gathers(parse(text.replace("%0 =", "%x = map(%z) { exp($0) }\n    %0 =")))
+    assert ops(found) == ["Map", "Fused"]
+    assert found.nodes[1].inputs.count(found.nodes[0].outputs[0]) == 2
