@@ -70,8 +70,8 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
         return  # gemm's, whose panels of pixels lie together
     x, out, win = group_images(node)
     known = out.height == 1 or isinstance(out.width, int)  # else rows may be much shorter than a vector
-    if out.channels > FEW and (x.channels * win.taps > MOST_TERMS or not known):
-        return
+    if out.channels > FEW and (win.taps == 1 or x.channels * win.taps > MOST_TERMS or not known):
+        return  # of single pixels nothing that was copied is read by another tap
     apart = win.strides[1] == 1 or (win.dilations[1] == 1 and win.strides[1] <= MOST_STRIDE)
     if not apart or window(node).halo is None or not win.taps:
         return

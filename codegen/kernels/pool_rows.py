@@ -23,7 +23,7 @@ from ...ir.expr import Expr
 from ...ir.graph import Node, TensorType, Value
 from ...ir.ops import Pool
 from ...ir.pools import Pooling, idle, pooling_of
-from ...target import Target
+from ...target import LINE, Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, Offer, as_it_is, offered
@@ -179,7 +179,10 @@ class RowPooling(Piece):
         read, made = (
             costs.weight(self.target, body) if body is not None else 0 for body in (self.read, self.written)
         )
-        down = -(-dims.typical(self.width) * pixel // self.lanes) * (self.rows * (tap + read) + 2)
+        length, split = dims.typical(self.width) * pixel, self.lanes * self.item / LINE
+        shifted = split * (pixel % self.lanes != 0)  # what lies across two lines of the cache is loaded twice
+        apart = split * (length % self.lanes != 0) / 2
+        down = -(-length // self.lanes) * (self.rows * (tap + apart + read) + 2)
         alike = self.stride == 1 and (self.op.kind != "mean" or self.pixel == 1) and self.whole_pixels
         picked = self.stride if self.pixel == 1 and self.stride <= PICKED else 1
         vectors = -(-results * pixel // self.lanes)
@@ -187,15 +190,16 @@ class RowPooling(Piece):
             picked *= self.lanes
         elif self.pixel != 1 and not alike:
             vectors = results * (-(-pixel // self.lanes) + 1)
-        ends = 2 + made + costs.divided(self.target) * (self.op.kind == "mean")
+        ends = 2 + made
         doublings = self.span.bit_length() - 1
-        down += doublings * -(-dims.typical(self.width) * pixel // self.lanes) * (tap + 2)
+        down += doublings * -(-length // self.lanes) * (tap + 2)
         combined = self.taps if self.span == 1 else 2
-        across = vectors * (combined * tap * picked + picked - 1 + ends)
+        across = vectors * (combined * (tap + shifted) * picked + picked - 1 + ends)
+        divided = vectors * costs.divided(self.target) * (self.op.kind == "mean")  # while others are loaded
         rows = dims.typical(dims.product(self.sizes[:-2]))
         total = dims.typical(sum(v.tensor.nbytes for v in (*self.node.inputs, *self.node.outputs)))
-        begun = 4 * costs.POOL_ROW + doublings * costs.SPLIT_LOADS
-        each = costs.loads(self.target, down + across) + costs.overhead(self.target, begun)
+        begun = 2 * costs.POOL_ROW + doublings * costs.SPLIT_LOADS
+        each = costs.loads(self.target, max(down + across, divided)) + costs.overhead(self.target, begun)
         return each * rows + costs.move(self.target, total)
 
     # Code ------------------------------------------------------------------------------------------
