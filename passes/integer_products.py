@@ -82,6 +82,8 @@ class _Integers:
                 return self._sum(node)
             case Pool(kind="max") | Reduce(kind="max" | "min", body=None):
                 return self._greatest(node)
+            case Reduce(body=None) if node.op.kind.startswith("arg"):
+                return self._places(node)
             case Pad() | Reshape() | Transpose() | Slice():
                 return self._moved(node)
             case Gather() if self.rewriter.readers[self.rewriter.of(node.inputs[0])] == 1:
@@ -315,6 +317,20 @@ class _Integers:
         (pooled,) = self.rewriter.add(node.op, [x.stored], node.origin)
         operands = [pooled if v is x.stored else v for v in real.node.inputs]
         return self.rewriter.add(real.node.op, operands, node.origin, [node.outputs[0].name])
+
+    def _places(self, node: Node[Reduce]) -> tuple[Value, ...] | None:
+        """The place of the greatest number is that of the greatest integer behind them, where nobody else makes
+        numbers of these and no two integers become the same one."""
+        (real,) = (self.rewriter.of(v) for v in node.inputs)
+        x, known = quantised(real), np.finfo(np.float32)
+        if x is None or self.rewriter.readers[real] > 1 or real.dtype not in ("float32", "int32"):
+            return None
+        if x.scale is not None and not isinstance(x.scale, float):
+            return None
+        least = 1.0 if x.scale is None else x.scale
+        if x.stored.dtype not in STORED or not known.tiny <= least <= known.max / _span(x.stored.dtype):
+            return None
+        return self.rewriter.add(node.op, [x.stored], node.origin, [node.outputs[0].name])
 
     def _moved(self, node: Node) -> tuple[Value, ...] | None:
         """What only moves numbers, or integers less a zero point, moves the bytes behind them, padding among

@@ -359,6 +359,34 @@ def test_a_maximum_of_numbers_is_that_of_the_bytes():
     assert pool.inputs[0].dtype == "uint8"
 
 
+@pytest.mark.parametrize("kind", ["argmax", "argmin_last"])
+def test_the_place_of_the_greatest_number_is_that_of_the_greatest_byte(kind):
+    becomes(
+        clean(integer_products),
+        f"""graph g(%x: uint8[2, 6, 5]) {{
+        %0 = map(%x) {{ mul(cast(sub(cast($0, int32), 7), float32), 0.25) }}
+        %1 = reduce(%0) kind={kind} axes=(1)
+        return %1
+    }}""",
+        f"""graph g(%x: uint8[2, 6, 5]) {{
+        %1 = reduce(%x) kind={kind} axes=(1)
+        return %1
+    }}""",
+    )
+
+
+@pytest.mark.parametrize("scale", ["1e-45", "1e-40", "3e36", "-0.5"])
+def test_numbers_that_may_be_equal_or_turned_round_are_compared_themselves(scale):
+    stays(
+        integer_products,
+        f"""graph g(%x: uint8[2, 6]) {{
+        %0 = map(%x) {{ mul(cast(sub(cast($0, int32), 7), float32), {scale}) }}
+        %1 = reduce(%0) kind=argmax axes=(1)
+        return %1
+    }}""",
+    )
+
+
 DEQUANTISE = "{ mul(cast(sub(cast($0, int32), 7), float32), 0.25) }"
 
 
