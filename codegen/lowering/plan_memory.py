@@ -203,7 +203,7 @@ class _Planner:
     def _overwrite(self) -> None:
         """Lets what a loop carries on be written where the loop keeps it, and results be written over
         operands that are read for the last time."""
-        nodes = list(walk(self.graph))
+        nodes, outputs = list(walk(self.graph)), set(self.graph.outputs)
         for node in nodes:
             if isinstance(node.op, Loop):
                 self._carry_in_place(node.op)
@@ -212,7 +212,8 @@ class _Planner:
                 value, result = node.inputs[index], node.outputs[0]
                 root, offset = self.root(value)
                 dies = self.last[root] == self.position[node] and root.producer in self.movable
-                if result not in self.source and dies and self._fits_over(node, result, root):
+                placed = result in self.source or (result in outputs and not _may_be_output(root, result))
+                if dies and not placed and self._fits_over(node, result, root):
                     self.source[result] = root, offset
                     self.last[root] = self.last[result]
 
@@ -222,9 +223,9 @@ class _Planner:
         inside = set(walk(body))
         for home, value in zip(homes, body.outputs[1:]):
             root, _ = self.root(value)
-            moves = root is value and root.producer in inside & self.movable
+            moves = root is value and root.producer in inside & self.movable and self._planned_alike(value, home)
             kept = [*body.outputs, *(v for several in self.keeps.values() for v in several)]
-            if not moves or not self._stored_alike(value, home) or any(self.root(v)[0] is home for v in kept):
+            if not moves or any(self.root(v)[0] is home for v in kept):
                 continue
             readers = [n for n in inside if any(self.root(v)[0] is home for v in n.inputs)]
             done = max((self.position[n] for n in readers), default=-1)
@@ -239,23 +240,13 @@ class _Planner:
         there = [k for k, v in enumerate(node.inputs) if self.root(v)[0] is root]
         over = self.codes[node].over if node in self.codes else ()
         return (
-            all(k in over and self._stored_alike(node.inputs[k], result) for k in there)
+            all(k in over and _stored_alike(node.inputs[k], result) for k in there)
             and len({self.root(node.inputs[k])[1] for k in there}) <= 1
         )
 
-    def _stored_alike(self, a: Value, b: Value) -> bool:
-        """Whether every element of two values is as many bytes from the first, in memory that is planned."""
-        x, y = a.type, b.type
-        return (
-            isinstance(x, TensorType)
-            and isinstance(y, TensorType)
-            and x.layout == y.layout
-            and dtypes.itemsize(x.dtype) == dtypes.itemsize(y.dtype)
-            and x.rank == y.rank
-            and all(dims.equal(m, n) for m, n in zip(x.shape, y.shape))
-            and self._planned(x.nbytes)
-            and self._planned(y.nbytes)
-        )
+    def _planned_alike(self, a: Value, b: Value) -> bool:
+        """Whether two values are stored alike in memory that is planned."""
+        return _stored_alike(a, b) and self._planned(a.tensor.nbytes) and self._planned(b.tensor.nbytes)
 
     def _planned(self, nbytes: Dimension) -> bool:
         return {s.name for s in dims.symbols(nbytes)} <= self.entry
@@ -295,13 +286,7 @@ class _Planner:
                 or root in self.plan.locations
             ):
                 continue
-            if (
-                isinstance(maker.op, (If, Loop))
-                or (isinstance(maker.op, RuntimeCall) and root is not value)  # it tells its own shape
-                or offset != 0
-                or root.tensor.nbytes != value.tensor.nbytes
-                or root.tensor.layout is not None
-            ):
+            if isinstance(maker.op, (If, Loop)) or offset != 0 or not _may_be_output(root, value):
                 continue  # of these only a dense value may lie anywhere
             told = {s.name for d in value.shape for s in dims.symbols(d)} <= at[maker]
             if told and (index not in self.before or self._may_take(self.before[index], root)):
@@ -425,6 +410,26 @@ class _Planner:
     def _constant(self, constant: Constant) -> int:
         self.plan.constants.append(constant)
         return len(self.plan.constants) - 1
+
+
+def _may_be_output(root: Value, value: Value) -> bool:
+    """Whether what a value is part of, from its first byte on, may lie in the caller's memory for an output; an
+    operator in C tells its own shape."""
+    tells = root is not value and root.producer is not None and isinstance(root.producer.op, RuntimeCall)
+    return not tells and root.tensor.nbytes == value.tensor.nbytes and root.tensor.layout is None
+
+
+def _stored_alike(a: Value, b: Value) -> bool:
+    """Whether every element of two values is as many bytes from the first."""
+    x, y = a.type, b.type
+    return (
+        isinstance(x, TensorType)
+        and isinstance(y, TensorType)
+        and x.layout == y.layout
+        and dtypes.itemsize(x.dtype) == dtypes.itemsize(y.dtype)
+        and x.rank == y.rank
+        and all(dims.equal(m, n) for m, n in zip(x.shape, y.shape))
+    )
 
 
 def _packed(node: Node, index: int) -> Constant | None:

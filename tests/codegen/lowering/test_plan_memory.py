@@ -111,6 +111,43 @@ def test_updates_are_scattered_into_what_they_change():
     assert p.offset_in("b", "a") == 0
 
 
+def test_updates_are_scattered_into_an_output_whose_size_is_data():
+    p = Planned("""graph g(%x: float32[n, 4], %t: int64[], %i: int64[1, 1], %u: float32[1, 4]) {
+        bind(%t) symbols=(total)
+        %zero = constant float32[] splat 0.0
+        %a = pad(%x, %zero) mode=constant before=(0, 0) after=(total, 0)
+        %b = scatter(%a, %i, %u) form=nd
+        return %b
+    }""")
+    assert p.place("a") == p.place("b") == ("output", 0, 0)
+    assert not p.plan.copies
+
+
+def test_results_over_what_an_operator_in_c_makes_are_written_to_the_callers_memory():
+    p = Planned("""graph g(%x: float32[n]) {
+        %at = runtime_call(%x) symbol=nonzero : int64[1, k]
+        %a = map(%at) { neg($0) }
+        %b = map(%at) { abs($0) }
+        %c = map(%b) { neg($0) }
+        return %a, %c
+    }""")
+    assert p.place("at")[0] == "heap"
+    assert p.place("a") == ("output", 0, 0)
+    assert p.place("b") == p.place("c") == ("output", 1, 0)
+    assert not p.plan.copies
+
+
+def test_results_over_a_part_are_written_to_the_callers_memory():
+    p = Planned("""graph g(%x: float32[4, 6]) {
+        %a = map(%x) { exp($0) }
+        %p = slice(%a) starts=(0, 0) sizes=(2, 6) steps=(1, 1)
+        %b = map(%p) { neg($0) }
+        return %b
+    }""")
+    assert p.place("b") == ("output", 0, 0)
+    assert not p.plan.copies
+
+
 def test_a_result_of_another_size_has_its_own_memory():
     p = Planned("""graph g(%x: float32[n, 4]) {
         %a = map(%x) { exp($0) }
