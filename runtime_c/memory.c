@@ -61,7 +61,7 @@ static void onnxc_give_back(void *pointer) {
 /* The blocks of large tensors that nobody has any more, for those to come, the latest last. The system gives fresh
  * memory as pages that it clears when they are first touched, which takes longer than to write a result. Who finds
  * the list in use goes on without it: nobody waits. */
-enum { ONNXC_SPARES = 64, ONNXC_LEAST_SPARE = 1 << 15, ONNXC_SPARE_BYTES = 1 << 26 };
+enum { ONNXC_SPARES = 64, ONNXC_LEAST_SPARE = 1 << 15, ONNXC_SPARE_BYTES = 1 << 28 };
 static void *onnxc_spares[ONNXC_SPARES];
 static int32_t onnxc_spare_count;
 static int64_t onnxc_spare_bytes;

@@ -332,7 +332,7 @@ class Spares:
     and given again when no array looks at it any more: fresh memory is pages that the system clears when they
     are first touched, which takes longer than to write a result, and what numpy releases goes back to it."""
 
-    MOST = 1 << 26  # bytes that are kept
+    MOST = 1 << 28  # bytes that are kept
 
     def __init__(self, outputs: int):
         self.kept: list[list[tuple[memoryview, weakref.ref[np.ndarray]]]] = [[] for _ in range(outputs)]
