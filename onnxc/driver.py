@@ -79,6 +79,7 @@ from .passes.project_early import project_early
 from .passes.reduce_by_rows import reduce_by_rows
 from .passes.repeat_late import repeat_late
 from .passes.requantise import requantise
+from .passes.require_sizes import require_sizes
 from .passes.round_late import round_late
 from .passes.round_rows import round_rows
 from .passes.separate_volumes import separate_volumes
@@ -115,6 +116,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         return graph if found is graph else fuse_maps(fold_constants(found))
 
     return (
+        require_sizes,
         fold_constants,
         *((stored, fold_constants) if weights is not None else ()),
         gather_stored,

@@ -10,16 +10,19 @@ from dataclasses import replace
 
 from ..ir import dims
 from ..ir.graph import Graph, Node, TensorType, Value, regions
-from ..ir.ops import Bind, If, Loop, RuntimeCall, Shape, dimensions
+from ..ir.ops import Bind, If, Loop, Require, RuntimeCall, Shape, dimensions
 
 
 def eliminate_dead(graph: Graph) -> Graph:
     """graph without nodes that neither an output nor a needed dimension variable depends on."""
     live: set[Value] = set(graph.outputs)
     variables = _variables_of(graph.outputs)
-    bound = _bound_by(graph)
+    bound = bound_by(graph)
     kept: list[Node] = []
     for node in reversed(graph.nodes):
+        if isinstance(node.op, Require):
+            kept.append(node)
+            continue
         needed = bound.get(node, set()) & variables
         if not needed and not any(v in live for v in node.outputs):
             continue
@@ -28,10 +31,21 @@ def eliminate_dead(graph: Graph) -> Graph:
         kept.append(node)
         live.update(node.inputs)
         variables |= needed_variables(node)
-    return replace(graph, nodes=tuple(reversed(kept)))
+    trimmed = replace(graph, nodes=tuple(reversed(kept)))
+    untold = set().union(*bound.values()) - set().union(*bound_by(trimmed).values())
+    return _without_requirements(trimmed, untold) if untold else trimmed
 
 
-def _bound_by(graph: Graph) -> dict[Node, set[str]]:
+def _without_requirements(graph: Graph, untold: set[str]) -> Graph:
+    """graph without what is required of variables that nobody tells any more: a size of nothing that is
+    computed."""
+    nodes = (
+        n for n in graph.nodes if not isinstance(n.op, Require) or needed_variables(n).isdisjoint(untold)
+    )
+    return replace(graph, nodes=tuple(nodes))
+
+
+def bound_by(graph: Graph) -> dict[Node, set[str]]:
     """The variables that each node is the first to tell: by its values, or by the sizes of its results."""
     known = _variables_of(graph.inputs)
     found: dict[Node, set[str]] = {}

@@ -29,6 +29,7 @@ from ...ir.ops import (
     Loop,
     Op,
     Reorder,
+    Require,
     Reshape,
     RuntimeCall,
     Slice,
@@ -71,7 +72,7 @@ def runs_kernel(node: Node) -> bool:
 
 
 def _runs_itself(op: Op) -> bool:
-    return isinstance(op, (Bind, Elements, If, Loop, RuntimeCall))
+    return isinstance(op, (Bind, Elements, If, Loop, Require, RuntimeCall))
 
 
 class _Selection:

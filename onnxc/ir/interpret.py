@@ -36,7 +36,7 @@ from .numpy_ops import (
     tree_ensemble,
     widened,
 )
-from .requirements import Need
+from .requirements import Need, RequirementKind
 from .runtime_twins import TWINS, InterpretError
 
 Env = dict[str, int]
@@ -252,6 +252,8 @@ def _run(op: ops.Op, inputs: Sequence, env: Env) -> np.ndarray | list:
             return array.astype(dtypes.numpy_dtype(dtype))
         case ops.Bind(symbols):
             return _bind(symbols, x, env)
+        case ops.Require(kind, both, code):
+            return _require(kind, *numbers(both, env), code)
         case ops.If(then, otherwise):
             return run_graph(then if x.reshape(()) else otherwise, inputs[1:], env)
         case ops.Loop():
@@ -351,6 +353,12 @@ def _random(op: ops.Random, shape: tuple[int, ...]) -> np.ndarray:
     generator = np.random.default_rng(seed)
     draw = generator.uniform if op.kind == "uniform" else generator.normal
     return np.asarray(draw(op.a, op.b, shape)).astype(dtypes.numpy_dtype(op.dtype))
+
+
+def _require(kind: RequirementKind, a: int, b: int, code: str) -> list:
+    if not {"equal": a == b, "broadcast": a in (b, 1), "least": a >= b}[kind]:
+        raise InterpretError(code, [a, b])
+    return []
 
 
 def _bind(symbols: Sequence[dims.Symbol], x: np.ndarray, env: Env) -> list:

@@ -28,7 +28,7 @@ from .obligations import (
     leaves_fit,
     window_fits,
 )
-from .requirements import Need, Requirement, TypeMismatch
+from .requirements import Need, Requirement, RequirementKind, TypeMismatch
 
 
 @dataclass(frozen=True)
@@ -627,6 +627,26 @@ class Bind(Op):
     def infer(self, need: Need, x: TensorType) -> tuple[()]:
         need.that(dtypes.is_integer(x.dtype), "{} are no sizes", x)
         need.equal(x.count, len(self.symbols), "{} does not have {} elements", x, len(self.symbols))
+        return ()
+
+
+@dataclass(frozen=True)
+class Require(Op):
+    """Fails the run unless two sizes are as a `Requirement` of that kind says: what a node asked, whatever
+    passes made of it (`passes/require_sizes.py`). No operands, no outputs."""
+
+    kind: RequirementKind
+    sizes: tuple[Dimension, Dimension]
+    code: str = "dims_mismatch"
+
+    def infer(self, need: Need) -> tuple[()]:
+        match self.kind:
+            case "equal":
+                need.equal(*self.sizes, code=self.code)
+            case "least":
+                need.least(*self.sizes, code=self.code)
+            case "broadcast":
+                need.repeats(*self.sizes)
         return ()
 
 

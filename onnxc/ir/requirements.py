@@ -19,12 +19,15 @@ class TypeMismatch(ValueError):
     """Operands do not fit the op; the text says why."""
 
 
+RequirementKind = Literal["equal", "broadcast", "least"]
+
+
 @dataclass(frozen=True)
 class Requirement:
     """`equal`: a == b; `broadcast`: a is b or 1; `least`: a >= b. Else the run fails with `code`, a status of
     onnxc.h in lower case."""
 
-    kind: Literal["equal", "broadcast", "least"]
+    kind: RequirementKind
     a: Dimension
     b: Dimension
     code: str
@@ -81,7 +84,7 @@ class Need:
 
     def _take(
         self,
-        kind: Literal["equal", "broadcast", "least"],
+        kind: RequirementKind,
         known: bool | None,
         a: Dimension,
         b: Dimension,

@@ -29,6 +29,16 @@ def test_bind_fills_the_environment():
     assert fails("invalid_value", ops.Bind((dims.Symbol("n"),)), np.array([-1])) == -1
 
 
+@pytest.mark.parametrize(
+    ("kind", "holds", "fails_at"),
+    [("equal", [3], [1, 2, 4]), ("broadcast", [1, 3], [2, 4]), ("least", [3, 4], [1, 2])],
+)
+def test_what_is_required_of_sizes_is_an_error_where_it_does_not_hold(kind, holds, fails_at):
+    required = ops.Require(kind, (dims.symbol("n"), 3), "wrong_shape")
+    assert all(run(required, n=n) == [] for n in holds)
+    assert all(fails("wrong_shape", required, n=n) == [n, 3] for n in fails_at)
+
+
 def test_a_variable_that_nothing_bound_is_an_error():
     assert fails("unbound_variable", ops.Reshape((dims.symbol("n"),)), np.zeros(3)) == "n"
 

@@ -151,6 +151,7 @@ EVERY_OP = {
     "%s: int32[2], %c: int32[2], %w: float32[7, 1] "
     "| tree_ensemble(%x, %f, %t, %l, %r, %m, %s, %c, %w) aggregate=sum columns=3 width=4 depth=3",
     "bind": "%x: int64[2] | bind(%x) symbols=(n, m)",
+    "require": "| require() kind=least sizes=(min(n, 4), m) code=wrong_shape",
     "random": "| random() kind=normal dtype=float16 shape=(n, 3) a=0.0 b=1.5 seed=7.0",
     "elements": "| elements() dims=(n, 2*n, 3, 4) shape=(2, 2) dtype=int32",
     "elements of rank 0": "| elements() dims=(n) shape=()",
@@ -169,7 +170,7 @@ EVERY_OP = {
 
 def graph_of(case):
     inputs, _, node = EVERY_OP[case].partition("| ")
-    statement = node if node.startswith(("%", "bind")) else f"%z = {node}"
+    statement = node if node.startswith(("%", "bind", "require")) else f"%z = {node}"
     return parse(f"graph({inputs}) {{ {statement} return }}")
 
 
