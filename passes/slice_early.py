@@ -32,6 +32,7 @@ from ..ir.ops import (
     Op,
     Pad,
     Reduce,
+    Require,
     Reshape,
     Shape,
     Slice,
@@ -39,6 +40,7 @@ from ..ir.ops import (
 )
 from ..ir.regions import everywhere
 from ..records import dataclass
+from .eliminate_dead import bound_by, needed_variables
 
 SHARE = 2  # a part is at most one in so many places
 PLACES = 64  # and, of an axis whose length the run decides, at most so many
@@ -191,21 +193,25 @@ def _wanted(graph: Graph) -> dict[Value, _AnyPart]:
 
 
 def _cone(graph: Graph, values: set[Value]) -> set[Node]:
-    """The nodes that values wait for."""
-    cone, needed = set[Node](), set(values)
+    """The nodes that values wait for, those that tell sizes of others too."""
+    cone, needed, variables, bound = set[Node](), set(values), set[str](), bound_by(graph)
     for node in reversed(graph.nodes):
-        if any(v in needed for v in node.outputs):
+        if any(v in needed for v in node.outputs) or not variables.isdisjoint(bound.get(node, ())):
             cone.add(node)
             needed.update(node.inputs)
+            variables |= needed_variables(node)
     return cone
 
 
 def _told_first(graph: Graph, values: set[Value]) -> Graph:
-    """The graph with the nodes that values wait for before all others."""
+    """The graph with the nodes that values wait for before all others, and what is required of their sizes
+    before these."""
     cone = _cone(graph, values)
-    return (
-        replace(graph, nodes=tuple(sorted(graph.nodes, key=lambda node: node not in cone))) if cone else graph
-    )
+    if not cone:
+        return graph
+    late = {name for node, names in bound_by(graph).items() if node not in cone for name in names}
+    cone |= {n for n in graph.nodes if isinstance(n.op, Require) and late.isdisjoint(needed_variables(n))}
+    return replace(graph, nodes=tuple(sorted(graph.nodes, key=lambda node: node not in cone)))
 
 
 def _cover(parts: Sequence[_AnyPart | None]) -> _AnyPart | None:

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
-from support.pass_text import agrees, clean, stays
+from support.pass_text import agrees, clean, ops, stays
 
+from onnxc.ir.text_parser import parse
+from onnxc.ir.verify import verify
 from onnxc.passes.slice_early import slice_early
 
 FIRST = "slice(%y) starts=(0, 0, 0) sizes=(b, 1, 8) steps=(1, 1, 1)"
@@ -207,6 +209,16 @@ def test_what_tells_the_row_is_not_sliced_by_it():
     read = ["%h = map(%y) { mul($0, 2.0) }", "%g = reduce(%h) kind=sum axes=(2)", *POSITIONS]
     read[2] = "%e = reduce(%g) kind=argmax axes=(1) keepdims=true"
     stays(slice_early, chosen(read), WEIGHTS)
+
+
+def test_sizes_of_what_tells_the_row_are_told_and_asked_before():
+    told = "bind(%z) symbols=(k)\n require() kind=least sizes=(s, k)\n"
+    part = "%f = slice(%i) starts=(0, 0) sizes=(b, k) steps=(1, 1)"
+    text = chosen([part, POSITIONS[0].replace("%i", "%f"), *POSITIONS[1:]])
+    text = text.replace("%f =", f"{told} %f =").replace("(%x:", "(%z: int64[1], %x:")
+    graph = slice_early(parse(text, WEIGHTS))
+    verify(graph)
+    assert ops(graph)[:4] == ["Bind", "Require", "Slice", "Reduce"]
 
 
 @pytest.mark.parametrize(
