@@ -253,7 +253,7 @@ def _run(op: ops.Op, inputs: Sequence, env: Env) -> np.ndarray | list:
         case ops.Bind(symbols):
             return _bind(symbols, x, env)
         case ops.Require(kind, both, code):
-            return _require(kind, *numbers(both, env), code)
+            return _require(kind, numbers(both, env), code)
         case ops.If(then, otherwise):
             return run_graph(then if x.reshape(()) else otherwise, inputs[1:], env)
         case ops.Loop():
@@ -355,7 +355,8 @@ def _random(op: ops.Random, shape: tuple[int, ...]) -> np.ndarray:
     return np.asarray(draw(op.a, op.b, shape)).astype(dtypes.numpy_dtype(op.dtype))
 
 
-def _require(kind: RequirementKind, a: int, b: int, code: str) -> list:
+def _require(kind: RequirementKind, both: Sequence[int], code: str) -> list:
+    a, b = both
     if not {"equal": a == b, "broadcast": a in (b, 1), "least": a >= b}[kind]:
         raise InterpretError(code, [a, b])
     return []
