@@ -52,12 +52,15 @@ from .regions import (
     failing,
 )
 from .states import facts_of_states, sizes_of_states, with_states
-from .walk import all_node_lists, captured_names, initializers, topological_order
+from .walk import all_node_lists, captured_names, initializers, node_lists, topological_order
 
 T = TypeVar("T")
 
 #: How many cases of ranks that only the run knows a model may have: those that depend on others multiply.
 MOST_CASES = 500
+
+#: How many nodes the bodies of loops may have whose turns are imported one by one, counted in each turn.
+MOST_REPEATED = 10_000
 
 
 class Importer:
@@ -85,6 +88,7 @@ class Importer:
         self.original: dict[str, Dimension] = {}  # what the model calls it → variable, or number
         self.ranks = Ranks()
         self.cases = 0  # that ranks which only the run knows were imported for
+        self.repeated = 0  # nodes of loops' bodies, each turn imported by itself
         self.usual: dict[str, int] = {}  # what the model calls it → its size where nothing else tells
         #: What gradients are taken by: what is computed of it is differentiated, so never folded here.
         self.varied = {
@@ -258,6 +262,27 @@ class Importer:
         taken."""
         inner = Scope(scope.builder, scope, depth=scope.depth + 1, inlined=True)
         return self._body(inner, proto, [o.name for o in proto.output])
+
+    def may_repeat(self, proto: onnx.GraphProto, turns: int) -> bool:
+        """Whether so many turns of a body may be imported one by one, which then counts as done: bodies in
+        bodies multiply."""
+        nodes = turns * sum(len(nodes) for _, nodes in node_lists(proto))
+        if self.repeated + nodes > MOST_REPEATED:
+            return False
+        self.repeated += nodes
+        return True
+
+    def attempt(self, import_: Callable[[], T]) -> T | None:
+        """What an import gives that is made only to find something out; None where it is refused."""
+        cases, wrong = self.cases, len(self.diagnostics)
+        try:
+            found = import_()
+            return found if len(self.diagnostics) == wrong else None
+        except (Refused, OnnxcError, TypeMismatch):
+            return None
+        finally:
+            self.cases = cases
+            del self.diagnostics[wrong:]
 
     def _variants(
         self,

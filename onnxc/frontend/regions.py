@@ -124,6 +124,14 @@ class Site:
         node's own."""
         return self.importer.body(self.scope.deeper(into), proto, inputs)
 
+    def may_repeat(self, proto: onnx.GraphProto, turns: int) -> bool:
+        """Whether so many turns of a body may be imported one by one, which then counts as done."""
+        return self.importer.may_repeat(proto, turns)
+
+    def attempt(self, import_: Callable[[], list[Value]]) -> list[Value] | None:
+        """What an import gives that is made only to find something out; None where it is refused."""
+        return self.importer.attempt(import_)
+
 
 @dataclass
 class Region:

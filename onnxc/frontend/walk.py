@@ -22,6 +22,9 @@ def too_deep() -> LimitError:
 
 Attribute = onnx.AttributeProto
 
+#: A graph and its nodes, or those of a function (None).
+NodeList = tuple[onnx.GraphProto | None, Sequence[onnx.NodeProto]]
+
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
     """The graphs in a node's attributes, with the attributes' names."""
@@ -53,16 +56,22 @@ def attribute_tensors(attribute: Attribute) -> Iterator[onnx.TensorProto]:
         yield tensor.indices
 
 
-def all_node_lists(
-    model: onnx.ModelProto,
-) -> Iterator[tuple[onnx.GraphProto | None, Sequence[onnx.NodeProto]]]:
+def all_node_lists(model: onnx.ModelProto) -> Iterator[NodeList]:
     """(graph, its nodes) of the main graph, every subgraph and every function body (None), whose attributes'
     defaults count as its subgraphs."""
-    pending: list[tuple[onnx.GraphProto | None, Sequence[onnx.NodeProto]]]
-    pending = [(model.graph, model.graph.node)]
+    pending: list[NodeList] = [(model.graph, model.graph.node)]
     for function in model.functions:
         pending.append((None, function.node))
         pending += [(inner, inner.node) for _, inner in default_graphs(function)]
+    yield from _with_subgraphs(pending)
+
+
+def node_lists(graph: onnx.GraphProto) -> Iterator[NodeList]:
+    """(graph, its nodes) of a graph and every subgraph."""
+    return _with_subgraphs([(graph, graph.node)])
+
+
+def _with_subgraphs(pending: list[NodeList]) -> Iterator[NodeList]:
     while pending:
         graph, nodes = pending.pop()
         yield graph, nodes

@@ -14,7 +14,7 @@ from onnx import GraphProto
 
 from ...errors import UnsupportedError
 from ...ir import dims, expr, ops
-from ...ir.builder import Builder
+from ...ir.builder import RANK_LIMIT, Builder
 from ...ir.dims import Dim, Dimension
 from ...ir.graph import OptionalType, SequenceType, TensorType, Type, UnrankedType, Value
 from ..regions import (
@@ -75,21 +75,75 @@ def _branch(b: RuleBuilder, graph: GraphProto, facts: Mapping[str, Dimension]) -
 
 @onnx_op(since=1, ranks=ANY_RANKS)
 def Loop(b, M=None, cond=None, *v_initial, body):
+    """Where each of few turns gives what is carried another rank, they are imported one by one: all ranks are
+    numbers then."""
     trips = b.constant(_FOREVER, "int64") if M is None else only_element(b, M)
     condition = b.constant(True) if cond is None else only_element(b, cond)
 
-    def region(carried: Sequence[Type]) -> Region:
-        step = b.inner()
-        given = [step.input(t) for t in (TensorType("int64", ()), TensorType("bool", ()), *carried)]
+    def turn(step: RuleBuilder, given: Sequence[Value]) -> list[Value]:
         counts = [
             step.reshape(value, (1,)) if len(declared.type.tensor_type.shape.dim) == 1 else value
             for value, declared in zip(given[:2], body.input)  # either may be a vector of one element
         ]
-        return Region(step, _step(b, step, body, [*counts, *given[2:]], 1 + len(carried)), given)
+        return _step(b, step, body, [*counts, *given[2:]], 1 + len(v_initial))
+
+    def region(carried: Sequence[Type]) -> Region:
+        step = b.inner()
+        given = [step.input(t) for t in (TensorType("int64", ()), TensorType("bool", ()), *carried)]
+        return Region(step, turn(step, given), given)
+
+    turns = b.known(trips)
+    if turns is not None and 0 < turns <= RANK_LIMIT and b.known(condition):
+        tried = b.site.may_repeat(body, 1) and _changes_ranks(b, v_initial, turn)
+        if tried and b.site.may_repeat(body, int(turns)):
+            results = _one_by_one(b, int(turns), v_initial, turn)
+            if results is not None:
+                return results
 
     collected = [port.type.tensor_type.shape.dim for port in body.output[1 + len(v_initial) :]]
     declared = [[d.dim_value for d in shape] for shape in collected]
     return loop(b, trips, condition, v_initial, region, declared)
+
+
+#: What imports a turn of a loop for values of its iteration, its condition and what it carries; the outputs.
+Turn = Callable[[RuleBuilder, Sequence[Value]], list[Value]]
+
+
+def _changes_ranks(b: RuleBuilder, initial: Sequence[Value], turn: Turn) -> bool:
+    """Whether the first turn of a loop gives something that is carried another rank."""
+
+    def first() -> list[Value]:
+        step = b.inner()
+        return turn(step, [step.constant(0, "int64"), step.constant(True), *map(step.capture, initial)])
+
+    after = (b.site.attempt(first) or [])[1:]
+    types = [(before.type, now.type) for before, now in zip(initial, after)]
+    return any(isinstance(x, TensorType) and isinstance(y, TensorType) and x.rank != y.rank for x, y in types)
+
+
+def _one_by_one(b: RuleBuilder, turns: int, initial: Sequence[Value], turn: Turn) -> tuple[Value, ...] | None:
+    """A Loop as its turns, one after the other; None where only the run knows whether one is the last."""
+    carried, collected = list(initial), []
+    for k in range(turns):
+        goes_on, *outputs = turn(b, [b.constant(k, "int64"), b.constant(True), *carried])
+        for before, after in zip(carried, outputs):
+            common_type(b, before.type, after.type)  # there is none of what differs in more than its shape
+        carried = outputs[: len(initial)]
+        collected.append(outputs[len(initial) :])
+        known = b.known(_condition(b, goes_on))
+        if known is None:
+            return None
+        if not known:
+            break
+    return (*carried, *(_stacked(b, values) for values in zip(*collected)))
+
+
+def _stacked(b: Builder, values: Sequence[Value]) -> Value:
+    """Tensors of one shape along a new first axis."""
+    for value in values:
+        if value.rank != values[0].rank:
+            raise ops.TypeMismatch(f"it collects {values[0].type} in one turn and {value.type} in another")
+    return b.concat([b.reshape(v, (1, *values[0].shape)) for v in values], 0)
 
 
 def loop(
@@ -110,10 +164,7 @@ def loop(
             found = _never(b, carried)
         if len(found.outputs) < 1 + len(initial):
             raise ops.TypeMismatch(f"its body has {len(found.outputs)} outputs, fewer than what it carries")
-        goes_on = found.outputs[0]
-        if not isinstance(goes_on.type, (TensorType, UnrankedType)) or goes_on.type.dtype != "bool":
-            raise ops.TypeMismatch(f"the condition that its body gives is {goes_on.type}")
-        found.outputs[0] = only_element(found.builder, goes_on)
+        found.outputs[0] = _condition(found.builder, found.outputs[0])
         after = [v.type for v in found.outputs[1 : 1 + len(initial)]]
         wider = [_widened(b, before, now, v.type) for before, now, v in zip(carried, after, initial)]
         if wider == carried:
@@ -144,6 +195,13 @@ def loop(
             )
             results[k] = b.reshape(results[k], (count, *inner))
     return tuple(results)
+
+
+def _condition(b: Builder, goes_on: Value) -> Value:
+    """The condition that a body gives as a value without axes."""
+    if not isinstance(goes_on.type, (TensorType, UnrankedType)) or goes_on.type.dtype != "bool":
+        raise ops.TypeMismatch(f"the condition that its body gives is {goes_on.type}")
+    return only_element(b, goes_on)
 
 
 def _step(
