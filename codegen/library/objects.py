@@ -129,19 +129,15 @@ class CodeGeneration:
 
     def _serve(self) -> None:
         """What a thread does: gives one module after the other to a worker of its own."""
-        try:
-            worker = workers.take()
-        except OSError as error:
-            self._failures.append(
-                CompileError(f"no process for code generation can be started: {error.strerror}")
-            )
-            return
-        with self._lock:
-            self._workers.append(worker)
+        worker = None
         try:
             while (
                 not self._failures and not self._stopped and (module := self._modules.get()[-1]) is not None
             ):
+                if worker is None or not worker.usable:  # one that waits for long ends by itself
+                    self._give_back(worker)
+                    worker = None
+                    worker = self._take()
                 output, texts, *machine = module
                 made = worker.compile(texts, *machine)
                 with naming(output):
@@ -150,6 +146,20 @@ class CodeGeneration:
         except BaseException as error:
             self._failures.append(error)
         finally:
+            self._give_back(worker)
+
+    def _take(self) -> workers.Worker:
+        try:
+            worker = workers.take()
+        except OSError as error:
+            problem = f"no process for code generation can be started: {error.strerror}"
+            raise CompileError(problem) from None
+        with self._lock:
+            self._workers.append(worker)
+        return worker
+
+    def _give_back(self, worker: workers.Worker | None) -> None:
+        if worker is not None:
             with self._lock:
                 self._workers.remove(worker)
             workers.give_back(worker)

@@ -55,6 +55,7 @@ class Worker:
             data = child.read(file, count)
         except (OSError, EOFError):
             raise self._death() from None
+        self.idle_since = time.monotonic()
         if not good:
             raise CompileError(f"code generation failed: {data.decode()}")
         return data
@@ -122,7 +123,6 @@ def take() -> Worker:
 def give_back(worker: Worker) -> None:
     """Keeps the worker for the next one who needs it; as many as there are processors."""
     with _lock:
-        worker.idle_since = time.monotonic()
         keep = worker.usable and len(_idle) < processors()
         if keep:
             _idle.append(worker)

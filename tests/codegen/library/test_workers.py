@@ -81,6 +81,18 @@ def test_a_worker_that_was_killed_while_idle_is_replaced(generate, apart):
     assert len(generate(TEXT.format(1), TEXT.format(2))) == 2
 
 
+def test_a_worker_that_ended_while_a_thread_waited_for_more_is_replaced(tmp_path, apart):
+    with objects.CodeGeneration(tmp_path, 1) as generation:
+        generation.add("m0", TEXT.format(1), TARGET.triple, TARGET.processor)
+        while not (tmp_path / "m0.o").exists():
+            time.sleep(0.01)
+        (worker,) = generation._workers
+        worker.process.kill()
+        worker.process.wait()
+        generation.add("m1", TEXT.format(2), TARGET.triple, TARGET.processor)
+        assert len(generation.finish()) == 2
+
+
 def test_a_worker_that_is_killed_at_work_is_an_error(generate, monkeypatch):
     take = workers.take
 
