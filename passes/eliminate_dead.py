@@ -15,6 +15,12 @@ from ..ir.ops import Bind, If, Loop, Require, RuntimeCall, Shape, dimensions
 
 def eliminate_dead(graph: Graph) -> Graph:
     """graph without nodes that neither an output nor a needed dimension variable depends on."""
+    return _cleaned(graph)[0]
+
+
+def _cleaned(graph: Graph) -> tuple[Graph, set[str]]:
+    """graph without what is dead, and the dimension variables that its nodes and outputs take: who cleans the
+    graph around it need not walk it again."""
     live: set[Value] = set(graph.outputs)
     variables = _variables_of(graph.outputs)
     bound = bound_by(graph)
@@ -27,13 +33,18 @@ def eliminate_dead(graph: Graph) -> Graph:
         if not needed and not any(v in live for v in node.outputs):
             continue
         if isinstance(node.op, (If, Loop)):
-            node = _trimmed(node, _wanted(node, live, needed))
+            node, within = _trimmed(node, _wanted(node, live, needed))
+        else:
+            within = _variables_within(node)
         kept.append(node)
         live.update(node.inputs)
-        variables |= needed_variables(node)
+        variables |= _own_variables(node) | within
     trimmed = replace(graph, nodes=tuple(reversed(kept)))
     untold = set().union(*bound.values()) - set().union(*bound_by(trimmed).values())
-    return _without_requirements(trimmed, untold) if untold else trimmed
+    if untold:
+        trimmed = _without_requirements(trimmed, untold)
+    required = (_own_variables(node) for node in trimmed.nodes if isinstance(node.op, Require))
+    return trimmed, variables.union(*required)
 
 
 def _without_requirements(graph: Graph, untold: set[str]) -> Graph:
@@ -69,9 +80,9 @@ def _wanted(node: Node, live: set[Value], needed: set[str]) -> list[bool]:
     return wanted
 
 
-def _trimmed(node: Node, wanted: list[bool]) -> Node:
+def _trimmed(node: Node, wanted: list[bool]) -> tuple[Node, set[str]]:
     """node without results that nobody wants, its regions cleaned, and without operands that no region reads
-    then. What a Loop carries stays."""
+    then; and the variables that the regions take. What a Loop carries stays."""
     loop = isinstance(node.op, Loop)
     carried = node.op.carried if loop else 0
     own = 2 + carried if loop else 1  # operands that are no captures
@@ -79,10 +90,12 @@ def _trimmed(node: Node, wanted: list[bool]) -> Node:
     first = 1 if loop else 0  # region outputs before the results: a body's condition
     results = [k for k, want in enumerate(wanted) if want or k < carried]
     cleaned: dict[str, Graph] = {}
+    variables: set[str] = set()
     for name, graph in vars(node.op).items():
         if isinstance(graph, Graph):
             outputs = (*graph.outputs[:first], *(graph.outputs[first + k] for k in results))
-            cleaned[name] = eliminate_dead(replace(graph, outputs=outputs))
+            cleaned[name], within = _cleaned(replace(graph, outputs=outputs))
+            variables |= within
     read = {v for g in cleaned.values() for v in (*(v for n in g.nodes for v in n.inputs), *g.outputs)}
     captures = [
         k for k in range(len(node.inputs) - own) if any(g.inputs[given + k] in read for g in cleaned.values())
@@ -90,21 +103,33 @@ def _trimmed(node: Node, wanted: list[bool]) -> Node:
     for name, graph in cleaned.items():
         inputs = (*graph.inputs[:given], *(graph.inputs[given + k] for k in captures))
         cleaned[name] = replace(graph, inputs=inputs)
+        variables |= _variables_of(inputs)
     op = replace(node.op, **cleaned, types=tuple(node.op.types[k] for k in results))
     inputs = (*node.inputs[:own], *(node.inputs[own + k] for k in captures))
-    return Node(op, inputs, tuple(node.outputs[k] for k in results), node.origin, node.choice)
+    outputs = tuple(node.outputs[k] for k in results)
+    return Node(op, inputs, outputs, node.origin, node.choice), variables
 
 
-def needed_variables(node: Node) -> set[str]:
-    """The dimension variables that running a node takes: those of its types, its op's sizes and its
-    regions."""
-    found = _variables_of((*node.inputs, *node.outputs))
-    found |= {s.name for d in dimensions(node.op) for s in dims.symbols(d)}
+def _own_variables(node: Node) -> set[str]:
+    """The dimension variables that a node's types and its op's sizes take."""
+    sizes = {s.name for d in dimensions(node.op) for s in dims.symbols(d)}
+    return _variables_of((*node.inputs, *node.outputs)) | sizes
+
+
+def _variables_within(node: Node) -> set[str]:
+    """The dimension variables that a node's regions take."""
+    found: set[str] = set()
     for graph in regions(node.op):
         found |= _variables_of(graph.inputs)
         for inner in graph.nodes:
             found |= needed_variables(inner)
     return found
+
+
+def needed_variables(node: Node) -> set[str]:
+    """The dimension variables that running a node takes: those of its types, its op's sizes and its
+    regions."""
+    return _own_variables(node) | _variables_within(node)
 
 
 def _variables_of(values: Iterable[Value]) -> set[str]:

@@ -2,6 +2,9 @@
 
 from support.pass_text import becomes, stays
 
+from onnxc.ir.graph import walk
+from onnxc.ir.text_parser import parse
+from onnxc.passes import eliminate_dead as module
 from onnxc.passes.eliminate_dead import eliminate_dead
 
 
@@ -252,3 +255,18 @@ def test_dead_nodes_go_in_nested_regions():
         return %0
     }""",
     )
+
+
+def test_a_node_in_nested_regions_is_asked_once_for_its_sizes(monkeypatch):
+    text = "%a"
+    for k in range(6):
+        inner = f"%{k} = map(%a) {{ exp($0) }}" if text == "%a" else text
+        text = f"""%{k + 10} = if(%d, %d, %a) then=(%d: bool[], %a: float32[n]) {{
+            {inner}
+            return %{k + 9 if k else k}
+        }} otherwise=(%d: bool[], %a: float32[n]) {{ return %a }} : float32[n]"""
+    graph = parse(f"graph g(%d: bool[], %a: float32[n]) {{ {text} return %15 }}")
+    asked = []
+    own = module._own_variables
+    monkeypatch.setattr(module, "_own_variables", lambda node: asked.append(node) or own(node))
+    assert len(list(walk(eliminate_dead(graph)))) == len(asked) == 7
