@@ -45,7 +45,10 @@ def multiply_adds_of(node: Node) -> Dimension:
         case Fused(region=region):
             return multiply_adds(region)
         case If(then=then, otherwise=otherwise):
-            return dims.maximum(multiply_adds(then), multiply_adds(otherwise))
+            sides = [multiply_adds(then), multiply_adds(otherwise)]
+            if any(map(dims.is_large, sides)):  # comparing them would take long
+                return max(map(dims.typical, sides))
+            return dims.maximum(*sides)
         case Loop(body=body):
             return multiply_adds(body) * _trips(node.inputs[0])
     return 0
