@@ -12,7 +12,7 @@ Reorder nodes are put where a consumer wants another layout than the producer gi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -85,6 +85,7 @@ class _Selection:
         self.placed: set[Value] = set()  # what lies in the result of a join
         self.read: dict[Value, set[int | None]] = {}  # results, by the blocks that their readers want
         self.known: dict[object, list[Choice]] = {}  # offers
+        self.many: dict[object, list[Choice]] = {}  # those where open sizes are large
         self.least: dict[object, float] = {}  # nanoseconds where all symbols are 1
 
     def graph(self, graph: Graph) -> Graph:
@@ -124,6 +125,7 @@ class _Selection:
         """op with its regions lowered too; fused groups are their kernel's business."""
         if isinstance(op, (If, Loop)):
             inner = _Selection(self.target, self.entry, self.states, self.tuned)
+            inner.known, inner.many, inner.least = self.known, self.many, self.least
             changed: dict[str, Any] = {k: inner.graph(v) for k, v in vars(op).items() if isinstance(v, Graph)}
             return replace(op, **changed)
         return op
@@ -226,11 +228,14 @@ class _Selection:
         worse = {kernel for kernel, time in times.items() if time > LEVEL * min(times.values())}
         return [choice for choice in choices if choice.kernel not in worse]
 
-    def _of_many(self, node: Node, kernels: Iterable[Kernel]) -> list[Choice]:
-        """What kernels offer for the node where its open sizes are large."""
-        with dims.of_many(gemm_tiling.UNKNOWN):
-            ways = _stored_ways(node)
-            return [c for way in ways for kernel in kernels for c in choices_of(kernel, way, self.target)]
+    def _of_many(self, node: Node, kernels: Collection[Kernel]) -> list[Choice]:
+        """What kernels offer for the node where its open sizes are large; asked once for equal ones."""
+        key = seen(node, itself), frozenset(kernels)
+        if key not in self.many:
+            with dims.of_many(gemm_tiling.UNKNOWN):
+                ways = _stored_ways(node)
+                self.many[key] = [c for w in ways for k in kernels for c in choices_of(k, w, self.target)]
+        return self.many[key]
 
     def _cost(self, node: Node) -> float:
         """Nanoseconds for a node, for bringing its operands into the layouts that it reads, and for copying

@@ -13,6 +13,7 @@ from support.stored import blocks_of
 from onnxc.codegen.costs import Estimate
 from onnxc.codegen.kernel import Offer
 from onnxc.codegen.kernels import reorder
+from onnxc.codegen.lowering import select_kernels as module
 from onnxc.codegen.lowering.lower import verify_kernels
 from onnxc.codegen.lowering.select_kernels import runs_kernel, select_kernels
 from onnxc.errors import UnsupportedError
@@ -367,6 +368,21 @@ def test_small_images_are_worth_transformed_weights_where_a_group_has_several():
 def test_what_is_the_fastest_for_one_row_alone_is_not_chosen_where_there_may_be_more():
     assert product_of_rows(1, 16, 3).name == "loop_nest"
     assert product_of_rows(dims.symbol("b", typical=1), 16, 3).name == "gemm"
+
+
+def test_kernels_are_asked_once_for_equal_nodes_of_all_branches(monkeypatch):
+    product = "contract(%x, %y) lhs=nk rhs=km out=nm accumulate=float32"
+    branch = f"(%x: float32[n, k], %y: float32[k, m]) {{ %0 = {product} return %0 }}"
+    once = f"graph g(%c: bool[], %x: float32[n, k], %y: float32[k, m]) {{ %0 = {product} return %0 }}"
+    twice = f"""graph g(%c: bool[], %x: float32[n, k], %y: float32[k, m]) {{
+        %0 = if(%c, %x, %y) then={branch} otherwise={branch} : float32[n, m] return %0 }}"""
+    asked = []
+    offers = module.choices_of
+    monkeypatch.setattr(module, "choices_of", lambda *what: asked.append(what) or offers(*what))
+    select_kernels(parse(once), TARGET)
+    alone = len(asked)
+    select_kernels(parse(twice), TARGET)
+    assert 0 < alone == len(asked) - alone
 
 
 def test_what_no_kernel_takes_is_refused_by_name(monkeypatch):
