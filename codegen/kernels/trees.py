@@ -8,6 +8,9 @@ A step of a walking vector gathers word and threshold of its entries (`tree_tabl
 rows, unless registers hold these. The first steps of a single row gather no entries: they choose among all
 nodes of a level, which lie side by side for the trees of a vector. Where a target does not gather, lanes that
 walk are single rows and more groups take their turns.
+
+Trees are added in another order by each of these ways, and where classes tie, a label must not tell which it
+was. So totals of float32 are float64, those of float64 keep what they round off, and both are rounded once.
 """
 
 from __future__ import annotations
@@ -25,7 +28,17 @@ from ...target import LINE, PERMUTE, Ability, Target
 from .. import costs
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
 from ..nests.nest import ERROR_BYTES
-from ..text.emitter import Reg, like, mangled, scalar_type, splat, type_of, vector_constant, vector_type
+from ..text.emitter import (
+    Reg,
+    like,
+    mangled,
+    scalar_type,
+    shape_of,
+    splat,
+    type_of,
+    vector_constant,
+    vector_type,
+)
 from ..text.memory import gather, load_first
 from ..tiles.tree_bits import COMPARED_TOGETHER, TreeBits, lane_bits, tree_bits
 from ..tiles.tree_tables import BEHIND, TreeTables, feature_bits, tree_tables
@@ -173,18 +186,16 @@ def pack(node: Node[TreeEnsemble], choice: Choice[Tiling], operand: int) -> Cons
 
 def emit(node: Node[TreeEnsemble], choice: Choice[Tiling], target: Target) -> Code:
     k, tiling = KernelText(target), choice.tiling
-    x, columns = node.inputs[0].tensor, node.op.columns
-    count, rows, size = x.shape[0], tiling.rows, dtypes.itemsize(x.dtype)
+    x, rows = node.inputs[0].tensor, tiling.rows
+    count, size = x.shape[0], dtypes.itemsize(x.dtype)
     with k.entry() as f:
         walk = Compare(f, node, tiling) if tiling.compared else Walk(f, node, tiling)
         with f.loop("%first", "%last") as part:
             first = f.mul(part.index, rows)
             walk.part(first, f.minimum(rows, f.sub(f.size(count), first)))
-    lines = columns if columns > 1 or tiling.compared else 0
-    stride = _stride(x.dtype, target) if tiling.compared else rows
-    scratch = max(lines * stride, columns * tiling.lanes) * size
+    scratch = walk.sums_bytes
     if tiling.compared:
-        scratch += node.op.width * stride * size
+        scratch += node.op.width * _stride(x.dtype, target) * size
     parts = dims.ceil_divide(count, rows)
     return single(k.step(parts, costs.work(choice.cost, count), ERROR_BYTES + scratch))
 
@@ -202,11 +213,17 @@ class Walk:
         self.width = f.size(node.inputs[0].shape[1])
         self.each = node.inputs[8].data.shape[1]  # columns of a leaf
         self.sums = f.offset("%scratch", ERROR_BYTES)
+        self.stride = _stride(self.dtype, f.target) if tiling.compared else tiling.rows
+        summed = node.op.aggregate == "sum"
+        self.total = "float64" if summed else self.dtype
+        self.total_type, self.total_size = scalar_type(self.total), dtypes.itemsize(self.total)
+        totals = node.op.columns * self.stride * self.total_size
+        self.rests = totals if summed and self.total == self.dtype else 0  # bytes from a total to its rest
+        self.sums_bytes = totals + self.rests
         self.word_type = f"i{8 * self.tables.words.itemsize}"
         self.paired = "pairs" in tables_of(node, tiling)[0]
         self.row: tuple[str, str] | None = None  # the features of the row at work, if registers hold them
         self.nothing = NEUTRAL[node.op.aggregate]
-        self.neutral = splat(self.nothing, self.dtype, tiling.lanes)
 
     def table(self, name: str) -> str:
         at = tables_of(self.node, self.tiling)[0][name]
@@ -328,7 +345,7 @@ class Walk:
 
         def one(c: str | int) -> None:
             weights = gather(f, self.element, f.element(self.table(table), c, self.size), begins)
-            self._add(weights, f.element(column, f.mul(c, stride), self.size))
+            self._add(weights, f.element(column, f.mul(c, stride), self.total_size))
 
         self.for_columns(one)
 
@@ -341,28 +358,60 @@ class Walk:
             with self.f.loop(0, self.each) as loop:
                 one(loop.index)
 
-    def column(self, sums: str, tree: str, stride: int) -> str:
+    def column(self, tree: str) -> str:
         """Where the first of the columns to which a tree adds begins, in sums that lie column by column."""
         if self.each > 1 or self.node.op.columns == 1:
-            return sums
+            return self.sums
         target = self.f.cast("zext", self.entry("targets", tree), "i64")
-        return self.f.element(sums, self.f.mul(target, stride), self.size)
+        return self.f.element(self.sums, self.f.mul(target, self.stride), self.total_size)
 
     def lowest(self, bits: str, type_: str) -> Reg:
         """The number of the lowest bit of each word of a vector."""
         function = self.f.text.declare(f"llvm.cttz.{mangled(type_)}", type_, [type_, "i1"])
         return self.f.call(type_, function, f"{type_} {bits}", "i1 false")
 
-    def _add(self, values: str, place: str) -> None:
-        f = self.f
-        before = f.load(self.vector, place, self.size)
-        f.store(self.vector, self.combined(before, values, self.vector), place, self.size)
+    def _add(self, values: Reg, place: str) -> None:
+        """Adds to the totals there."""
+        f, size = self.f, self.total_size
+        total, rest = self._totals(shape_of(values.type)[1], place)
+        total, rest = self._added(total, rest, f.cast("fpext", values, total.type))
+        f.store(total.type, total, place, size)
+        if rest is not None:
+            f.store(rest.type, rest, f.offset(place, self.rests), size)
 
-    def clear(self, place: str, count: str | int) -> None:
-        """So many elements from there on become the aggregate of nothing."""
+    def _added(self, total: Reg, rest: Reg | None, more: Reg) -> tuple[Reg, Reg | None]:
+        """A total and its rest with more in it."""
+        f, following = self.f, self.combined(total, more, total.type)
+        if rest is None:
+            return following, None
+        of_more = f.binary("fsub", following, total)  # what is rounded off, exactly: Knuth's sum of two
+        of_total = f.binary("fsub", following, of_more)
+        off = f.binary("fadd", f.binary("fsub", total, of_total), f.binary("fsub", more, of_more))
+        return following, f.binary("fadd", rest, off)
+
+    def _totals(self, lanes: int, place: str) -> tuple[Reg, Reg | None]:
+        """The totals there and their rests."""
+        f, type_, size = self.f, vector_type(self.total_type, lanes), self.total_size
+        total = f.load(type_, place, size)
+        return total, f.load(type_, f.offset(place, self.rests), size) if self.rests else None
+
+    def _finished(self, total: Reg, rest: Reg | None) -> Reg:
+        """The element that a total comes to; one that is not finite has no rest."""
         f = self.f
-        with f.loop(0, count, self.tiling.lanes) as loop:
-            f.store(self.vector, self.neutral, f.element(place, loop.index, self.size), self.size)
+        if rest is not None:
+            both = f.binary("fadd", total, rest)
+            unknown = f.value(f"fcmp uno {both.typed}, {both}", "i1")
+            total = f.select(unknown, total.type, total, both)
+        return f.cast("fptrunc", total, self.element)
+
+    def clear(self, count: str | int, lanes: int) -> None:
+        """So many totals become the aggregate of nothing."""
+        f, size, type_ = self.f, self.total_size, vector_type(self.total_type, lanes)
+        with f.loop(0, count, lanes) as loop:
+            place = f.element(self.sums, loop.index, size)
+            f.store(type_, splat(self.nothing, self.total, lanes), place, size)
+            if self.rests:
+                f.store(type_, "zeroinitializer", f.offset(place, self.rests), size)
 
     # Rows ------------------------------------------------------------------------------------------
 
@@ -394,14 +443,13 @@ class Walk:
     def many(self, x: str, out: str, count: str) -> None:
         """Rows as lanes; count is a multiple of them."""
         f, tiling, columns = self.f, self.tiling, self.node.op.columns
-        sums, stride = (self.sums, tiling.rows) if columns > 1 else (out, 0)
-        self.clear(sums, columns * tiling.rows if columns > 1 else count)
+        self.clear(columns * self.stride if columns > 1 else count, tiling.lanes)
         offsets = self._offsets()
         with f.loop(0, self.tables.targets.size) as tree:
             number = f.cast("trunc", f.add(tree.index, self.tables.root), "i32", "i64")
             root = f.broadcast("i32", number, tiling.lanes)
             steps = self.entry("depths", tree.index)
-            column = self.column(sums, tree.index, stride)
+            column = self.column(tree.index)
             together = f.round_down(count, tiling.together)
             for start, stop, groups in ((0, together, tiling.groups), (together, count, 1)):
                 with f.loop(start, stop, groups * tiling.lanes) as block:
@@ -409,17 +457,16 @@ class Walk:
                     begins = [f.element(x, f.mul(row, self.width), self.size) for row in rows]
                     ends = self.walk([root] * groups, begins, offsets, steps)
                     for place, end in zip(rows, ends, strict=True):
-                        self.add(end, f.element(column, place, self.size), stride)
-        if columns > 1:
-            self.store(sums, stride, out, count)
+                        self.add(end, f.element(column, place, self.total_size), self.stride)
+        self.store(out, count)
 
-    def store(self, sums: str, stride: int, out: str, count: str) -> None:
-        """Sums that lie column by column become rows."""
+    def store(self, out: str, count: str) -> None:
+        """Totals that lie column by column become rows of results."""
         f, columns = self.f, self.node.op.columns
         with f.loop(0, count) as row, f.loop(0, columns) as c:
-            at = f.element(sums, f.add(f.mul(c.index, stride), row.index), self.size)
+            at = f.element(self.sums, f.add(f.mul(c.index, self.stride), row.index), self.total_size)
             place = f.element(out, f.add(f.mul(row.index, columns), c.index), self.size)
-            f.store(self.element, f.load(self.element, at, self.size), place, self.size)
+            f.store(self.element, self._finished(*self._totals(1, at)), place, self.size)
 
     def _offsets(self) -> str | None:
         """Where the rows of lanes begin, in elements behind the first."""
@@ -440,11 +487,11 @@ class Walk:
         with f.loop(0, self.tables.starts.size - 1) as target:
             first = f.cast("zext", self.entry(starts, target.index), "i64")
             last = f.cast("zext", self.entry(starts, f.add(target.index, 1)), "i64")
-            self.clear(self.sums, self.each * lanes)
+            self.clear(self.each * lanes, lanes)
             (self._compared_trees if self.tiling.single else self._walked_trees)(first, last, x)
             with f.loop(0, self.each) as c:
-                column = f.element(self.sums, f.mul(c.index, lanes), self.size)
-                total = self._folded(f.load(self.vector, column, self.size))
+                column = f.element(self.sums, f.mul(c.index, lanes), self.total_size)
+                total = self._folded(*self._totals(lanes, column))
                 place = f.add(target.index, c.index)
                 f.store(self.element, total, f.element(out, place, self.size), self.size)
 
@@ -543,16 +590,22 @@ class Walk:
             return low, low
         return low, load_first(f, self.dtype, lanes, f.element(x, lanes, self.size), width - lanes)
 
-    def _folded(self, vector: Reg) -> str:
-        """All lanes combined."""
-        f, lanes = self.f, self.tiling.lanes
-        while lanes > 2:
+    def _folded(self, total: Reg, rest: Reg | None) -> Reg:
+        """What all lanes together come to."""
+        lanes = self.tiling.lanes
+        while lanes > 1:
             lanes //= 2
-            low, high = (f.shuffle(vector, vector, range(k * lanes, (k + 1) * lanes)) for k in range(2))
-            vector = self.combined(low, high, low.type)
-        if lanes == 1:
-            return vector
-        return self.combined(f.extract(vector, 0), f.extract(vector, 1), self.element)
+            low, high = self._halves(total)
+            if rest is not None:
+                rest = self.f.binary("fadd", *self._halves(rest))
+            total, rest = self._added(low, rest, high)
+        return self._finished(total, rest)
+
+    def _halves(self, vector: Reg) -> list[Reg]:
+        f, half = self.f, shape_of(vector.type)[1] // 2
+        if half == 1:
+            return [f.extract(vector, k) for k in range(2)]
+        return [f.shuffle(vector, vector, range(k * half, (k + 1) * half)) for k in range(2)]
 
 
 class Compare(Walk):
@@ -565,12 +618,11 @@ class Compare(Walk):
             raise TypeError(f"{node.op} has trees of too many leaves")
         self.bits: TreeBits = bits
         self.wide = tiling.compared
-        self.stride = MOST_ROWS + self.wide
         self.groups = 4
         self.lanes_of = vector_type(self.element, self.wide)
         self.word = f"i{8 * self.size}"
         self.bit_vector = vector_type(self.word, self.wide)
-        self.columns = f.element(self.sums, node.op.columns * self.stride, self.size)
+        self.columns = f.offset(self.sums, self.sums_bytes)
 
     def part(self, first: str, count: str) -> None:
         f, columns = self.f, self.node.op.columns
@@ -589,19 +641,17 @@ class Compare(Walk):
             at = f.element(x, f.add(f.mul(row.index, self.width), feature.index), self.size)
             to = f.element(self.columns, f.add(f.mul(feature.index, self.stride), row.index), self.size)
             f.store(self.element, f.load(self.element, at, self.size), to, self.size)
-        with f.loop(0, columns * self.stride, self.wide) as loop:
-            neutral = splat(self.nothing, self.dtype, self.wide)
-            f.store(self.lanes_of, neutral, f.element(self.sums, loop.index, self.size), self.size)
+        self.clear(columns * self.stride, self.wide)
         whole = f.round_down(f.add(count, self.wide - 1), self.wide)
         together = f.round_down(whole, self.wide * self.groups)
         with f.loop(0, self.tables.targets.size) as tree:
-            column = self.column(self.sums, tree.index, self.stride)
+            column = self.column(tree.index)
             for start, stop, groups in ((0, together, self.groups), (together, whole, 1)):
                 with f.loop(start, stop, groups * self.wide) as block:
                     for g, leaf in enumerate(self.leaves(tree.index, block.index, groups)):
                         vector = f.add(block.index, g * self.wide)
-                        self.add_leaf(tree.index, leaf, f.element(column, vector, self.size))
-        self.store(self.sums, self.stride, out, count)
+                        self.add_leaf(tree.index, leaf, f.element(column, vector, self.total_size))
+        self.store(out, count)
 
     def leaves(self, tree: str, row: str, groups: int) -> list[str]:
         """The leaves of a tree, counted from its first, that vectors of rows reach."""
@@ -663,8 +713,7 @@ class Compare(Walk):
 
         def one(c: str | int) -> None:
             weights = gather(f, self.element, f.element(self.table("bit_weights"), c, self.size), number)
-            place = f.element(column, f.mul(c, self.stride), self.size)
-            total = self.combined(f.load(self.lanes_of, place, self.size), weights, self.lanes_of)
-            f.store(self.lanes_of, total, place, self.size)
+            place = f.element(column, f.mul(c, self.stride), self.total_size)
+            self._add(weights, place)
 
         self.for_columns(one)

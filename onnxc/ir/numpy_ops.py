@@ -450,11 +450,12 @@ def sorted_order(x: Array, axis: int, descending: bool) -> Array:
 
 
 def tree_ensemble(op: ops.TreeEnsemble, x: Array, *tables: Array) -> Array:
-    """All rows go down one tree after the other."""
+    """All rows go down one tree after the other. What sums round off is added up, too, and comes at the end."""
     features, thresholds, lefts, rights, missing, roots, targets, weights = tables
     combine = {"sum": np.add, "min": np.minimum, "max": np.maximum}[op.aggregate]
     start = 0 if op.aggregate == "sum" else neutral(op.aggregate, x.dtype)
-    result, rows = np.full((len(x), op.columns), start, x.dtype), np.arange(len(x))
+    result, rows = np.full((len(x), op.columns), start, np.float64), np.arange(len(x))
+    rests = np.zeros_like(result)
     for root, target in zip(roots, targets, strict=True):
         places = np.full(len(x), root)
         while np.any(inside := places >= 0):
@@ -462,6 +463,9 @@ def tree_ensemble(op: ops.TreeEnsemble, x: Array, *tables: Array) -> Array:
             values = x[rows[inside], features[nodes]]
             left = (values <= thresholds[nodes]) | (np.isnan(values) & missing[nodes])
             places[inside] = np.where(left, lefts[nodes], rights[nodes])
-        part = result[:, target : target + weights.shape[1]]
-        combine(part, weights[~places], out=part)
-    return result
+        part, more = np.s_[:, target : target + weights.shape[1]], weights[~places]
+        before, result[part] = result[part].copy(), combine(result[part], more)
+        if op.aggregate == "sum":  # Knuth's sum of two
+            of_more = result[part] - before
+            rests[part] += (before - (result[part] - of_more)) + (more - of_more)
+    return np.where(np.isnan(result + rests), result, result + rests).astype(x.dtype)

@@ -1,5 +1,7 @@
 """The interpreter: elementwise ops, reductions, contractions, movement, gathering and sorting."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from support.interpreting import close, fails, integers, normal, run, runtime, same
@@ -380,6 +382,20 @@ SCALAR = np.array("a", object)
 def test_a_string_alone_is_a_tensor_as_many_are(op, operands):
     (found,) = interpret.run_op(op, operands, {})
     assert (found.dtype, found.shape, found.tolist()) == (object, (), "a")
+
+
+# Trees -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sums_over_trees_are_rounded_once(dtype):
+    rng = np.random.default_rng(1)
+    weights = (rng.standard_normal((300, 2)) * 10.0 ** rng.integers(-3, 3, (300, 2))).astype(dtype)
+    weights[:, 1] = dtype(1 / 300)
+    nodes = [np.zeros(0, kind) for kind in (np.int32, dtype, np.int32, np.int32, bool)]
+    roots, targets = ~np.arange(300, dtype=np.int32), np.zeros(300, np.int32)  # trees that are leaves
+    found = run(ops.TreeEnsemble("sum", 2, 0, 0), np.zeros((1, 1), dtype), *nodes, roots, targets, weights)
+    same(found, np.array([[dtype(sum(map(Fraction, column.tolist()))) for column in weights.T]]))
 
 
 # Cumulate, Sort, Random --------------------------------------------------------------------------

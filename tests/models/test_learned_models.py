@@ -3,7 +3,9 @@
 import numpy as np
 import onnx
 import onnxruntime
-from support.forests import classifier, ensemble
+import pytest
+from support.forests import classifier, ensemble, one_node, tensor
+from support.harness import TARGETS
 
 import onnxc
 
@@ -51,3 +53,34 @@ def test_trees_decide_as_in_onnxruntime_where_features_are_missing(tmp_path):
     model = classifier(trees, classlabels_strings=["a", "b", "c"], post_transform="SOFTMAX")
     rows = [rng.integers(-3, 4, (n, 5)).astype(np.float32) for n in (1, 5, 50, 700)]
     agree(model, [{"x": np.where(x == 3, np.float32(np.nan), x)} for x in rows], tmp_path)
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("classes", [2, 3, 6])
+def test_of_classes_with_as_many_votes_the_first_is_the_label(target, dtype, classes, tmp_path):
+    """Of any number of rows. Each leaf votes for one class, as where trees are grown until they can do so; of
+    two classes one score decides, at 0.5."""
+    rng, trees, named = np.random.default_rng(classes), 100, range(classes) if classes > 2 else [0]
+    given = ensemble(rng, trees, 3, targets=[named])
+    votes = rng.integers(0, classes, len(given["target_ids"]) // len(named))
+    weights = (votes[:, None] == (np.array(named) if classes > 2 else 1)) / dtype(trees)
+    given = {k.replace("target_", "class_"): v for k, v in given.items()} | {
+        "classlabels_int64s": [*range(classes)]
+    }
+    del given["class_weights"]
+    given["class_weights_as_tensor"] = tensor(weights.reshape(-1), dtype)
+    code = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    model = one_node("TreeEnsembleClassifier", 3, code, ["label", "scores"], given)
+    path = onnxc.compile(model, tmp_path / "model.so", target=target.name)
+    compiled, x = onnxc.load(path), rng.standard_normal((300, 5)).astype(dtype) * 3
+    label, scores = compiled.run(None, {"x": x})
+    counts = np.rint(scores * trees)
+    assert np.sum(np.sort(counts)[:, -1] == np.sort(counts)[:, -2]) > 10
+    np.testing.assert_array_equal(label, counts.argmax(1))
+    for rows in (1, 2, 17):
+        for k in range(0, 300 - rows, rows):
+            for found, wanted in zip(
+                compiled.run(None, {"x": x[k : k + rows]}), (label, scores), strict=True
+            ):
+                np.testing.assert_array_equal(found, wanted[k : k + rows])

@@ -49,13 +49,13 @@ def rows(rng, count, features, dtype):
     return x
 
 
-def check(target, op, given, x, is_symbolic=False):
+def check(target, op, given, x, is_symbolic=False, tolerance=None):
     types = [TensorType(t.dtype.name, t.shape) for t in (x, *given)]
     if is_symbolic:
         types[0] = TensorType(x.dtype.name, (dims.symbol("n"), dims.symbol("f")))
     node = node_of(op, [x, *given], types, constant=range(1, 9))
     for choice in choices_of(trees, node, target):
-        compare(node, choice, [x, *given], target)
+        compare(node, choice, [x, *given], target, tolerance=tolerance)
 
 
 @TARGETS
@@ -127,6 +127,36 @@ def test_deep_trees_of_few_leaves(target, aggregate, columns, each, missing):
         op = TreeEnsemble(aggregate, columns, features, 31)
         for count in (1, 3, 20):
             check(target, op, given, rows(rng, count, features, np.float32))
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("columns", "each"), [(1, 1), (3, 1), (3, 3), (10, 10)])
+def test_sums_are_rounded_once_however_many_rows_there_are(target, dtype, columns, each):
+    """So classes that tie for one row tie for many, and equal votes are equal sums."""
+    rng, count = np.random.default_rng(6), 43
+    targets = rng.integers(0, columns, count) if each == 1 else [0] * count
+    shallow = tables(rng, count, 4, each, targets, 5, dtype)
+    deep = chains(rng, [11] * count, each, 5, targets, False)
+    deep[1], deep[7] = deep[1].astype(dtype), deep[7].astype(dtype)
+    x = rows(rng, 37, 5, dtype)
+    for given, depth in ((shallow, 4), (deep, 11)):
+        shape = given[7].shape
+        voted = (rng.integers(0, each + 1, len(given[7]))[:, None] == np.arange(each)) / dtype(count)
+        for weights in (voted, rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 3, shape)):
+            given[7] = weights.astype(dtype)
+            for rows_of in (1, 37):
+                op = TreeEnsemble("sum", columns, 5, depth)
+                check(target, op, given, x[:rows_of], True, tolerance=0)
+
+
+@TARGETS
+def test_sums_that_overflow_are_infinite(target):
+    given = tables(np.random.default_rng(7), 5, 3, 1, [0, 0, 1, 1, 2], 4, np.float64)
+    given[7] = np.array([[np.inf, 1e308, -1e308][k % 3] for k in range(len(given[7]))])[:, None]
+    for count in (1, 33):
+        op = TreeEnsemble("sum", 4, 4, 3)
+        check(target, op, given, rows(np.random.default_rng(8), count, 4, np.float64), tolerance=0)
 
 
 def test_a_row_compares_deep_trees_of_few_leaves_and_walks_others():
