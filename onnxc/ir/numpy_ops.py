@@ -450,7 +450,7 @@ def sorted_order(x: Array, axis: int, descending: bool) -> Array:
 
 
 def tree_ensemble(op: ops.TreeEnsemble, x: Array, *tables: Array) -> Array:
-    """All rows go down one tree after the other. What sums round off is added up, too, and comes at the end."""
+    """All rows go down one tree after the other. What sums round off is added up, too, and added last."""
     features, thresholds, lefts, rights, missing, roots, targets, weights = tables
     combine = {"sum": np.add, "min": np.minimum, "max": np.maximum}[op.aggregate]
     start = 0 if op.aggregate == "sum" else neutral(op.aggregate, x.dtype)

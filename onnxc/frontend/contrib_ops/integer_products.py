@@ -26,7 +26,7 @@ _RANKS: dict[str, int | str] = {"A": "a", "B": "b", "b_scale": "<=b", "b_zero_po
 
 def _scaled(b: Builder, total: Value, left: Value, right: Value, bias: Value | None) -> Value:
     """total * left * right + bias; the right scale may be one for each column, in the shape `of_product`."""
-    factor = b.map(scalar(b, left, "scale"), right, lambda p, q: p.cast("float32") * q.cast("float32"))
+    factor = b.map(scalar(b, left, "a_scale"), right, lambda p, q: p.cast("float32") * q.cast("float32"))
     y = b.map(total, factor, lambda t, f: t.cast("float32") * f)
     y = y if bias is None else b.map(y, bias, lambda e, c: e + c.cast("float32"))
     return b.cast(y, left.dtype)
@@ -44,7 +44,7 @@ def MatMulIntegerToFloat(
     bias: Real | None = None,
 ):
     total = MatMulInteger(b, A, B, a_zero_point, b_zero_point)
-    return _scaled(b, total, a_scale, of_product(b, b_scale, A, B, False), bias)
+    return _scaled(b, total, a_scale, of_product(b, b_scale, A, B, False, "b_scale"), bias)
 
 
 @contrib_op(outputs="Y", ranks=_RANKS)
@@ -54,7 +54,7 @@ def DynamicQuantizeMatMul(
     """A is rounded to bytes over its whole range."""
     q, scale, zero = DynamicQuantizeLinear(b, A)
     total = MatMulInteger(b, q, B, zero, b_zero_point)
-    return _scaled(b, total, scale, of_product(b, b_scale, A, B, False), bias)
+    return _scaled(b, total, scale, of_product(b, b_scale, A, B, False, "b_scale"), bias)
 
 
 Wide = Annotated[Value, Types.of("T1", "int16", "uint16")]
@@ -95,14 +95,14 @@ def QGemm(
     if A.rank != 2 or B.rank != 2:
         raise ops.TypeMismatch(f"{A.type} and {B.type} are no matrices")
     x, y = (b.transpose(v, (1, 0)) if turned else v for v, turned in ((A, transA), (B, transB)))
-    total = MatMulInteger(b, x, y, scalar(b, a_zero_point, "zero point"), b_zero_point)
+    total = MatMulInteger(b, x, y, scalar(b, a_zero_point, "a_zero_point"), b_zero_point)
     total = total if C is None else b.map(total, C, lambda t, c: t + c)
-    step = b.map(scalar(b, a_scale, "scale"), lambda s: s * alpha)
-    found = _scaled(b, total, step, of_product(b, b_scale, x, y, False), None)
+    step = b.map(scalar(b, a_scale, "a_scale"), lambda s: s * alpha)
+    found = _scaled(b, total, step, of_product(b, b_scale, x, y, False, "b_scale"), None)
     if y_scale is None or y_zero_point is None:
         return found
-    zero, dtype = scalar(b, y_zero_point, "zero point"), y_zero_point.dtype
-    return b.map(found, scalar(b, y_scale, "scale"), zero, lambda e, s, z: quantised(e / s, z, dtype))
+    zero, dtype = scalar(b, y_zero_point, "y_zero_point"), y_zero_point.dtype
+    return b.map(found, scalar(b, y_scale, "y_scale"), zero, lambda e, s, z: quantised(e / s, z, dtype))
 
 
 # Recurrent ---------------------------------------------------------------------------------------

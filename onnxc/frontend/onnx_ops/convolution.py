@@ -246,23 +246,23 @@ def ConvInteger(
     strides=None,
 ):
     place = window(x, kernel_of(w, kernel_shape), strides, dilations, pads, auto_pad)
-    return convolved(
-        b, _centred(b, x, x_zero_point), _centred(b, w, w_zero_point), place, group, None, "int32"
-    )
+    data = _centred(b, x, x_zero_point, 1, "x_zero_point")
+    kernels = _centred(b, w, w_zero_point, w.shape[0], "w_zero_point")
+    return convolved(b, data, kernels, place, group, None, "int32")
 
 
-def _centred(b: Builder, x: Value, zero: Value | None) -> Value:
-    """x - zero; a vector of zero points has one for each kernel."""
+def _centred(b: Builder, x: Value, zero: Value | None, count: Dimension, name: str) -> Value:
+    """x - zero; a vector has so many zero points, one for each kernel."""
     known = b.known(zero)
     if zero is None or (known is not None and not known.any()):
         return x
-    return b.map(x, _per_kernel(b, zero, x.shape[0], x.rank), centred)
+    return b.map(x, _per_kernel(b, zero, count, x.rank, name), centred)
 
 
-def _per_kernel(b: Builder, value: Value, count: Dimension, rank: int) -> Value:
-    if value.tensor.count == 1:
-        return b.reshape(value, ())
-    length(value, count, "a scale or zero point")
+def _per_kernel(b: Builder, value: Value, count: Dimension, rank: int, name: str) -> Value:
+    if value.tensor.count == 1 or count == 1:
+        return scalar(b, value, name)
+    length(value, count, name)
     return along(b, b.broadcast(value, (count,)), 0, rank)
 
 
@@ -289,9 +289,11 @@ def QLinearConv(
     for scale in (x_scale, w_scale, y_scale):
         refuse_bad_scale(b, scale, divides=scale is y_scale)
     place = window(x, kernel_of(w, kernel_shape), strides, dilations, pads, auto_pad)
-    data, kernels = _centred(b, x, x_zero_point), _centred(b, w, w_zero_point)
+    data = _centred(b, x, x_zero_point, 1, "x_zero_point")
+    kernels = _centred(b, w, w_zero_point, w.shape[0], "w_zero_point")
     total = convolved(b, data, kernels, place, group, B, "int32")
-    per_channel = _per_kernel(b, w_scale, w.shape[0], total.rank - 1)
-    factor = b.map(scalar(b, x_scale), per_channel, scalar(b, y_scale), lambda p, q, r: p * q / r)
-    zero = scalar(b, y_zero_point)
+    per_channel = _per_kernel(b, w_scale, w.shape[0], total.rank - 1, "w_scale")
+    x_step, y_step = scalar(b, x_scale, "x_scale"), scalar(b, y_scale, "y_scale")
+    factor = b.map(x_step, per_channel, y_step, lambda p, q, r: p * q / r)
+    zero = scalar(b, y_zero_point, "y_zero_point")
     return b.map(total, factor, zero, lambda t, f, z: quantised(t.cast("float32") * f, z, y_zero_point.dtype))

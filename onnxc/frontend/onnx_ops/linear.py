@@ -98,38 +98,53 @@ def _gemm_1(b, A, B, C, *, alpha=1.0, beta=1.0, broadcast=0, transA=0, transB=0)
 # Quantised products ------------------------------------------------------------------------------
 
 
-def _parameter(b: Builder, value: Value, operand: Value, rows: bool) -> Value:
-    """A scale or zero point in a shape that broadcasts to the matrices: a vector has one element
+def _parameter(b: Builder, value: Value, operand: Value, rows: bool, name: str) -> Value:
+    """A scale or zero point of that name in a shape that broadcasts to the matrices: a vector has one element
     a row or a column, also where only the run knows that it has more than one; with more axes it has one
     for each row or column of every matrix."""
     if value.tensor.count == 1 or operand.rank < 2:
-        return scalar(b, value, "scale or zero point")
+        return scalar(b, value, name)
+    count = operand.shape[-2 if rows else -1]
+    fitting = (*operand.shape[:-1], 1) if rows else (*operand.shape[:-2], 1, count)
+    sizes = zip(value.shape, (count,) if value.rank == 1 else fitting[-value.rank :])
+    if value.rank > operand.rank or any(d != 1 and dims.equal(d, size) is False for d, size in sizes):
+        raise ops.TypeMismatch(
+            f"{name} is {value.type} where one element, a vector of length {count} or "
+            f"{TensorType(value.dtype, fitting)} is needed"
+        )
     if value.rank == 1:
-        value = b.broadcast(value, operand.shape[-2:-1] if rows else operand.shape[-1:])
+        value = b.broadcast(value, (count,))
         return insert_axes(b, value, [1]) if rows else value
     summed = value.rank - 1 if rows else value.rank - 2
     return b.reshape(value, [1 if a == summed else d for a, d in enumerate(value.shape)])
 
 
-def of_product(b: Builder, value: Value, x: Value, y: Value, rows: bool) -> Value:
+def of_product(b: Builder, value: Value, x: Value, y: Value, rows: bool, name: str) -> Value:
     """A scale of x (rows) or y in a shape that broadcasts to their product, where a vector has no axis."""
-    value = _parameter(b, value, x if rows else y, rows)
+    value = _parameter(b, value, x if rows else y, rows, name)
     if value.rank < 2 or min(x.rank, y.rank) > 1:
         return value
     return drop_axes(b, value, [value.rank - (2 if x.rank == 1 else 1)])
 
 
-def _centred(b: Builder, x: Value, zero: Value | None, rows: bool) -> Value:
+def _centred(b: Builder, x: Value, zero: Value | None, rows: bool, name: str) -> Value:
     """x - zero, or x itself without a zero point: products widen it."""
     known = b.known(zero)
     if zero is None or (known is not None and not known.any()):
         return x
-    return b.map(x, _parameter(b, zero, x, rows), centred)
+    return b.map(x, _parameter(b, zero, x, rows, name), centred)
+
+
+def _centred_product(
+    b: Builder, x: Value, y: Value, x_zero: Value | None, y_zero: Value | None, accumulate: str
+) -> Value:
+    x, y = _centred(b, x, x_zero, True, "a_zero_point"), _centred(b, y, y_zero, False, "b_zero_point")
+    return product(b, x, y, accumulate)
 
 
 @onnx_op(since=10, ranks={"A": "a", "a_zero_point": "<=a rows", "B": "b", "b_zero_point": "<=b"})
 def MatMulInteger(b, A, B, a_zero_point=None, b_zero_point=None):
-    return product(b, _centred(b, A, a_zero_point, True), _centred(b, B, b_zero_point, False), "int32")
+    return _centred_product(b, A, B, a_zero_point, b_zero_point, "int32")
 
 
 @onnx_op(since=10, ranks={"a": "a", "b_": "b", "b_scale": "<=b", "b_zero_point": "<=b", "*": "<=a rows"})
@@ -137,11 +152,12 @@ def QLinearMatMul(b, a, a_scale, a_zero_point, b_, b_scale, b_zero_point, y_scal
     for scale in (a_scale, b_scale, y_scale):
         refuse_bad_scale(b, scale, divides=scale is y_scale)
     accumulate = "int32" if dtypes.is_integer(a.dtype) else "float32"
-    total = product(b, _centred(b, a, a_zero_point, True), _centred(b, b_, b_zero_point, False), accumulate)
-    steps = ((a_scale, True), (b_scale, False), (y_scale, True))
-    scales = (b.cast(of_product(b, scale, a, b_, rows), "float32") for scale, rows in steps)
+    total = _centred_product(b, a, b_, a_zero_point, b_zero_point, accumulate)
+    y = total if min(a.rank, b_.rank) > 1 else a  # whose rows are those of the result
+    steps = ((a_scale, a, True, "a_scale"), (b_scale, a, False, "b_scale"), (y_scale, y, True, "y_scale"))
+    scales = (b.cast(of_product(b, s, x, b_, rows, name), "float32") for s, x, rows, name in steps)
     factor = b.map(*scales, lambda p, q, r: p * q / r)
-    zero = of_product(b, y_zero_point, a, b_, True)
+    zero = of_product(b, y_zero_point, y, b_, True, "y_zero_point")
     return b.map(total, factor, zero, lambda t, f, z: quantised(t.cast("float32") * f, z, y_zero_point.dtype))
 
 

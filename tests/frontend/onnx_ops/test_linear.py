@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support.small_models import parsed
 
+from onnxc.diagnostics import ModelErrors
 from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import run_graph
 from onnxc.ir.ops import Map
@@ -33,6 +34,40 @@ def test_scales_of_rows_and_columns_scale_the_product_and_leave_its_axes(left, r
     expected = np.matmul(x * np.float32(u), y * np.float32(v)) / 16
     assert found.shape == expected.shape
     np.testing.assert_array_equal(found, np.rint(expected).clip(0, 255))
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        (
+            "MatMulInteger (a, b, a)",
+            "a_zero_point is uint8[4, 3] where one element, a vector of length 4 or uint8[4, 1]",
+        ),
+        ("MatMulInteger (a, b, v)", "a_zero_point is uint8[3] where"),
+        ("MatMulInteger (a, b, u)", "a_zero_point is uint8[3, 4, 1] where"),
+        (
+            "MatMulInteger (a, b, z, b)",
+            "b_zero_point is uint8[3, 5] where one element, a vector of length 5 or uint8[1, 5]",
+        ),
+        ("QLinearMatMul (a, p, z, b, s, z, s, z)", "a_scale is float[4, 3] where"),
+        ("QLinearMatMul (a, s, z, b, q, z, s, z)", "b_scale is float[3] where"),
+        ("QLinearMatMul (a, s, z, b, s, z, p, z)", "y_scale is float[4, 3] where"),
+        ("QLinearMatMul (a, s, z, b, s, z, s, v)", "y_zero_point is uint8[3] where"),
+        ("ConvInteger (u, k, v)", "the x_zero_point should have one element, not 3"),
+        ("ConvInteger (u, k, z, v)", "w_zero_point is uint8[3] where a vector of length 2"),
+        ("QLinearConv (u, q, z, k, s, z, s, z)", "the x_scale should have one element, not 3"),
+        ("QLinearConv (u, s, z, k, q, z, s, z)", "w_scale is float[3] where a vector of length 2"),
+        ("QLinearConv (u, s, z, k, s, z, q, z)", "the y_scale should have one element, not 3"),
+    ],
+)
+def test_scales_and_zero_points_of_wrong_shapes_are_named_with_those_that_fit(node, reason):
+    given = "uint8[4, 3] a, uint8[3, 5] b, uint8[3, 4, 1] u, uint8[2, 4, 1] k, uint8[3] v, uint8 z"
+    result = "int32" if "Integer" in node else "uint8"
+    with pytest.raises(ModelErrors) as caught:
+        import_model(
+            parsed(f"m ({given}, float[4, 3] p, float[3] q, float s) => ({result} y) {{ y = {node} }}")
+        )
+    assert reason.replace("float[", "float32[") in str(caught.value)
 
 
 @pytest.mark.parametrize("count", [1, 3])
