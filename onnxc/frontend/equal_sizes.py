@@ -35,8 +35,10 @@ def equal_sizes(graph: Graph, asked: Collection[str]) -> dict[str, Equal]:
         return {}
     known = _Known()
     for node in _needed(graph):
-        for need in requirements(node) if _has_variables(node) else ():
-            if need.kind == "equal":
+        needs = requirements(node) if _has_variables(node) else []
+        least = {(need.a, need.b) for need in needs if need.kind == "least"}
+        for need in needs:
+            if need.kind == "equal" or ((need.a, need.b) in least and (need.b, need.a) in least):
                 known.learn(need)
     members: dict[Dimension, list[Symbol]] = {}
     for symbol in symbols:

@@ -40,6 +40,16 @@ def test_what_may_repeat_need_not_be_equal():
     assert shapes("float[n] x, float[m] z", "y = Add (x, z)") == ["n", "m"]
 
 
+def test_axes_of_one_label_of_an_einsum_are_equal():
+    assert shapes("float[b, n, m] x", 'y = Einsum <equation = "bii->bi"> (x)') == ["b, n, n"]
+    assert shapes("float[n, 3, k, m] x", 'y = Einsum <equation = "iiji->j"> (x)') == ["3, 3, k, 3"]
+
+
+def test_what_is_as_long_at_least_is_not_equal():
+    nodes = "zero = Constant <value_ints = [0]> () s = Shape (z) y = Slice (x, zero, s)"
+    assert shapes("float[n] x, float[m] z", nodes) == ["n", "m"]
+
+
 def test_sizes_with_the_same_number_more_are_equal():
     nodes = """p = Concat <axis = 0> (x, a) q = Concat <axis = 0> (z, a) y = Concat <axis = 1> (p, q)"""
     assert shapes("float[n, 1] x, float[m, 1] z, float[3, 1] a", nodes) == ["n, 1", "n, 1", "3, 1"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 
-from ...ir import dims, dtypes, expr, ops
+from ...ir import dims, dtypes, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import TensorType, Value
@@ -166,9 +166,9 @@ def QLinearMatMul(b, a, a_scale, a_zero_point, b_, b_scale, b_zero_point, y_scal
 
 @onnx_op(since=12, ranks=ANY_RANKS)
 def Einsum(b, *Inputs, equation):
-    """Operands are contracted one after the other; each keeps the axes that the output or later
-    operands name. As in numpy an axis that is known to be of size 1 is repeated where another
-    of its name is longer."""
+    """Operands are contracted one after the other; axes of one label that are known to be 1 repeat, open ones
+    must agree in the run. Each keeps the axes that the output or later operands name. What an ellipsis
+    stands for broadcasts, open sizes too."""
     named = equation.replace(" ", "").partition("->")[0].split(",")
     if len(named) != len(Inputs):
         raise ops.TypeMismatch(f"'{equation}' has {len(named)} terms for {len(Inputs)} inputs")
@@ -224,25 +224,23 @@ def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str, str]:
 
 
 def _diagonal(b: Builder, labels: str, x: Value) -> tuple[str, Value]:
-    """x with axes of the same label merged: their diagonal is every n + 1-th of their n * n elements; where
-    only the run knows whether sizes agree what lies off it is dropped by a sum."""
+    """x with axes of the same label merged: their diagonal is every n + 1-th of their n * n elements. Where
+    only the run knows that sizes agree as much is taken of each axis as the other has: neither is longer."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
             first = labels.index(label)
             second = labels.index(label, first + 1)
-            if dims.equal(x.shape[first], x.shape[second]) is False:
+            n, m = x.shape[first], x.shape[second]
+            if dims.equal(n, m) is False:
                 raise ops.TypeMismatch(f"axes {first} and {second} of {x.type} differ in size")
-            if dims.equal(x.shape[first], x.shape[second]) is True:
-                kept, n = [a for a in range(x.rank) if a not in (first, second)], x.shape[first]
-                sizes = [x.shape[a] for a in kept]
-                flat = b.reshape(b.transpose(x, [*kept, first, second]), (*sizes, n * n))
-                x = b.slice(flat, [0] * flat.rank, [*sizes, n], [1] * len(sizes) + [n + 1])
-                labels = "".join(labels[a] for a in kept) + label
-                continue
-            on = expr.index(first).equals(expr.index(second))
-            masked = b.map(x, lambda e, on=on: expr.where(on, e, 0))
-            labels = labels[:second] + labels[second + 1 :]
-            x = b.reduce("sum", masked, [second])
+            if dims.equal(n, m) is None:
+                swapped = {first: m, second: n}
+                x = b.slice(x, [0] * x.rank, [swapped.get(a, d) for a, d in enumerate(x.shape)])
+            kept = [a for a in range(x.rank) if a not in (first, second)]
+            sizes = [x.shape[a] for a in kept]
+            flat = b.reshape(b.transpose(x, [*kept, first, second]), (*sizes, n * m))
+            x = b.slice(flat, [0] * flat.rank, [*sizes, n], [1] * len(sizes) + [n + 1])
+            labels = "".join(labels[a] for a in kept) + label
     return labels, x
 
 

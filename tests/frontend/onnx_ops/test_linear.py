@@ -1,10 +1,12 @@
-"""Products of integers whose zero points have sizes that only the run knows."""
+"""Products of integers whose zero points, and sums whose axes, have sizes that only the run knows."""
 
 import numpy as np
 import pytest
 from support.small_models import parsed
 
+import onnxc
 from onnxc.diagnostics import ModelErrors
+from onnxc.errors import RunError
 from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import run_graph
 from onnxc.ir.ops import Map
@@ -89,3 +91,24 @@ def test_zero_points_of_any_number_are_one_for_all_or_as_many_as_there_are(op, l
     assert (found.reshape(2, 3) == (a.astype(np.int32) - 255) @ (b.astype(np.int32) - zero)).all()
     operands = [v for node in graph.nodes if isinstance(node.op, Map) for v in node.inputs]
     assert operands and all(isinstance(size, int) for v in operands for size in v.shape)
+
+
+@pytest.mark.parametrize(
+    "inputs, shape", [("float[n, m] x", "Shape (x)"), ("float[?] x, int64[2] s", "Identity (s)")]
+)
+def test_a_diagonal_is_that_of_a_square_or_the_run_fails(inputs, shape):
+    session = onnxc.InferenceSession(
+        parsed(f"""m ({inputs}) => (float y) {{
+        t = {shape} z = Reshape <allowzero = 1> (x, t) y = Einsum <equation = "ii->i"> (z) }}""")
+    )
+    flat = len(session.get_inputs()) == 2
+
+    def found(*size):
+        x = np.arange(size[0] * size[1], dtype=np.float32)
+        return session.run(None, {"x": x, "s": np.array(size)} if flat else {"x": x.reshape(size)})[0]
+
+    np.testing.assert_array_equal(found(3, 3), [0, 4, 8])
+    assert found(0, 0).shape == (0,)
+    for size in ((2, 3), (3, 2), (1, 3), (3, 1), (0, 2), (2, 0)):
+        with pytest.raises(RunError):
+            found(*size)
