@@ -177,8 +177,10 @@ class SessionMethods:
         input_feed: Mapping[str, Any],
         run_options: RunOptions | None,
     ) -> list[Any]:
-        """The run again where it only needs other code, else the error as ONNX Runtime has it."""
+        """The run again where it only needs other code, or the same feeds as the library takes them, else the
+        error as ONNX Runtime has it."""
         from .failures import missing_inputs, translated
+        from .feeds import as_taken
 
         if not isinstance(input_feed, Mapping):
             raise translated(error) from None
@@ -186,11 +188,12 @@ class SessionMethods:
         missing = [p.name for p in self._model.inputs if p.name not in input_feed and p.name not in optional]
         if missing:
             raise missing_inputs(error, missing, list(input_feed)) from None
-        given = frozenset(p.name for p in self.get_overridable_initializers() if p.name in input_feed)
-        if not given:
+        feeds = as_taken(self._model.inputs, input_feed)
+        given = frozenset(p.name for p in self.get_overridable_initializers() if p.name in feeds)
+        if not given and feeds is input_feed:
             raise translated(error) from None
         try:
-            return self._run(self._for_initializers(given), output_names, input_feed, run_options)
+            return self._run(self._for_initializers(given), output_names, feeds, run_options)
         except OnnxcError as again:
             raise translated(again) from None
 
@@ -256,6 +259,8 @@ class SessionMethods:
         missing = {port.name for port in self._model.inputs if not port.optional and port.kind != "optional"}
         if absent := sorted(missing - input_feed.keys()):
             raise ValueError(f"Required inputs ({absent}) are missing from input feed ({list(input_feed)}).")
+        if not callable(callback):
+            raise TypeError(f"the callback is a {type(callback).__name__}, which cannot be called")
 
         def work() -> None:
             try:

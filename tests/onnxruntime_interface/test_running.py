@@ -79,6 +79,16 @@ def test_an_initializer_that_is_an_input_may_be_given(session):
     np.testing.assert_array_equal(session.run(["y"], {"x": X})[0], Y)
 
 
+def test_what_is_given_no_value_is_not_given(session):
+    feeds = {"x": X, "w": None, "unknown": None}
+    np.testing.assert_array_equal(session.run(["y"], feeds)[0], Y)
+    called = []
+    done = threading.Event()
+    session.run_async(["y"], feeds, lambda *found: (called.append(found), done.set()), None)
+    assert done.wait(30)
+    np.testing.assert_array_equal(called[0][0][0], Y)
+
+
 def test_a_sparse_initializer_that_is_an_input_may_be_given(ort):
     session = ort.InferenceSession(with_sparse_default().SerializeToString())
     assert [arg.name for arg in session.get_overridable_initializers()] == ["w"]
@@ -339,6 +349,44 @@ def test_a_run_in_another_thread_calls_back(session):
     session.run_async(["y"], {"x": X[0]}, callback, None)
     assert done.wait(30)
     assert seen[1][0] == [] and "rank" in seen[1][2]
+
+
+def test_what_cannot_be_called_is_refused_before_the_run(session):
+    with pytest.raises(TypeError, match=r"call|argument"):
+        session.run_async(["y"], {"x": X}, 1, None)
+
+
+TEXTS = [[1, "a"], [None, "a"], [1.5, float("nan")], [True, np.int64(7)], [[1, 2], "a"], []]
+
+
+@pytest.mark.parametrize("objects", TEXTS, ids=str)
+def test_objects_are_the_texts_that_they_write(ort, objects):
+    array = np.empty(len(objects), object)
+    array[:] = objects
+    text = helper.make_tensor_type_proto(TensorProto.STRING, [None])
+    for kind, feed in ((text, array), (helper.make_sequence_type_proto(text), [array, array[:1]])):
+        ports = [helper.make_value_info(name, kind) for name in "xy"]
+        graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", ports[:1], ports[1:])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        (found,) = session.run(None, {"x": feed})
+        given, found = (feed, found) if isinstance(feed, list) else ([feed], [found])
+        assert [a.tolist() for a in found] == [[str(e) for e in a] for a in given]
+
+
+def test_keys_that_are_numbers_are_the_texts_that_they_write(ort):
+    kind = helper.make_map_type_proto(
+        TensorProto.STRING, helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    )
+    node = helper.make_node(
+        "DictVectorizer", ["x"], ["y"], domain="ai.onnx.ml", string_vocabulary=["1", "b", "c"]
+    )
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3])
+    graph = helper.make_graph([node], "g", [helper.make_value_info("x", kind)], [y])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 2)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert session.run(None, {"x": {"b": 2.0, 1: 3.0}})[0].tolist() == [[3, 2, 0]]
 
 
 def test_values_go_in_and_come_out(ort, session):
