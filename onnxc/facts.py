@@ -57,7 +57,7 @@ def measured_facts(target: str) -> Facts | None:
     """Those that `onnxc calibrate` kept; None where there are none, or none of this release."""
     path = kept_path("facts", target)
     try:
-        found = json.loads(path.read_text()) if path is not None else {}
+        found = json.loads(path.read_text(encoding="utf-8")) if path is not None else {}
         return Facts(**{name: type(value)(found[name]) for name, value in asdict(Facts()).items()})
     except (OSError, ValueError, TypeError, KeyError):
         return None
@@ -68,7 +68,7 @@ def keep_facts(target: str, facts: Facts) -> Path | None:
     path = kept_path("facts", target)
     if path is not None:
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(asdict(facts)))
+        temporary.write_text(json.dumps(asdict(facts)), encoding="utf-8")
         temporary.replace(path)
         (path.parent / CALIBRATED).touch()
     return path
@@ -79,7 +79,9 @@ def cache_sizes() -> dict[str, int]:
     found = {}
     for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:
-            level, kind, size = ((folder / name).read_text().strip() for name in ("level", "type", "size"))
+            level, kind, size = (
+                (folder / name).read_text(encoding="utf-8").strip() for name in ("level", "type", "size")
+            )
             if kind != "Instruction" and level in "123" and size.endswith("K"):
                 found[f"level{level}_bytes"] = int(size[:-1]) << 10
         except (OSError, ValueError):
@@ -100,7 +102,9 @@ def _processor() -> str:
     told: list[str] = []
     for source in ("/proc/cpuinfo", "/sys/devices/system/cpu/modalias"):  # the other where there is no /proc
         with suppress(OSError):
-            lines = Path(source).read_text(errors="replace").partition("\n\n")[0].splitlines()
+            lines = (
+                Path(source).read_text(encoding="utf-8", errors="replace").partition("\n\n")[0].splitlines()
+            )
             told = told or [line for line in lines if line.startswith(kinds)]
     told = told or [platform.processor()]
     return hashlib.sha256("\n".join((*told, str(sorted(cache_sizes().items())))).encode()).hexdigest()[:16]

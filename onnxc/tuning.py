@@ -335,7 +335,7 @@ def kept_ratios(target: Target, compiler: str) -> Ratios:
     """What this compiler's searches found of code for the target on this machine."""
     path = kept_path("tuned", target.name)
     try:
-        found = json.loads(path.read_text()) if path is not None else {}
+        found = json.loads(path.read_text(encoding="utf-8")) if path is not None else {}
         if found["made_by"] != _made_by(target, compiler):
             return {}
         return {str(n): {str(c): float(r) for c, r in its.items()} for n, its in found["nodes"].items()}
@@ -351,7 +351,9 @@ def keep_ratios(target: Target, compiler: str, ratios: Ratios) -> None:
     nodes = {**kept_ratios(target, compiler), **ratios}
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(json.dumps({"made_by": _made_by(target, compiler), "nodes": nodes}))
+        temporary.write_text(
+            json.dumps({"made_by": _made_by(target, compiler), "nodes": nodes}), encoding="utf-8"
+        )
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)

@@ -44,7 +44,8 @@ def missing(target: Target, compiler: Sequence[str] | None = None) -> list[str]:
             input="".join(lines),
             env=environment(command),
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=TIMEOUT,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

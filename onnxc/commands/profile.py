@@ -66,7 +66,7 @@ def profile_command(options: argparse.Namespace) -> int:
     places = matched_steps(expected, timings)
     if options.trace:
         with replacing(options.trace) as (temporary,):
-            temporary.write_text(json.dumps(trace(expected, places, timings)))
+            temporary.write_text(json.dumps(trace(expected, places, timings)), encoding="utf-8")
     nodes = parts_of(expected, places, timings, options.threads)
     total = _time(nodes)
     kernels = by_kernel(nodes) if expected else {}
@@ -87,7 +87,7 @@ def profile_command(options: argparse.Namespace) -> int:
 
         between = among(flow, [node.place for node in nodes]) if flow else None
         with replacing(options.html) as (temporary,):
-            temporary.write_text(page(told, between), "utf-8", "backslashreplace")
+            temporary.write_text(page(told, between), encoding="utf-8", errors="backslashreplace")
     if options.json:
         console.print_json(told)
         return OK

@@ -153,9 +153,9 @@ def page(told: Mapping[str, Any], flow: Sequence[Flow] | None) -> str:
     folder = Path(__file__).parent
     parts = {
         "TITLE": html.escape(f"{told['file']}: where the time goes"),
-        "STYLE": (folder / "report.css").read_text(),
+        "STYLE": (folder / "report.css").read_text(encoding="utf-8"),
         "DATA": content,
-        "SCRIPT": (folder / "report.js").read_text(),
+        "SCRIPT": (folder / "report.js").read_text(encoding="utf-8"),
     }
-    head, *rest = (folder / "report.html").read_text().split("{{")
+    head, *rest = (folder / "report.html").read_text(encoding="utf-8").split("{{")
     return head + "".join(parts[name] + after for name, after in (part.split("}}", 1) for part in rest))

@@ -33,14 +33,18 @@ def ncnn_runner(model: str, feeds: dict[str, Any], threads: int) -> Callable[[],
         [_pnnx(), model, f"inputshape={','.join(shapes)}", "fp16=0", *places],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
+        encoding="utf-8",
         errors="replace",
     )
     param, weights = files["ncnnparam"], files["ncnnbin"]
     if not param.exists() or not weights.exists():
         last = (converted.stdout.strip() or f"status {converted.returncode}").splitlines()[-1]
         raise ValueError(f"pnnx cannot convert it: {last}")
-    left = [line.split()[0] for line in param.read_text().splitlines()[2:] if "." in line.split()[0]]
+    left = [
+        line.split()[0]
+        for line in param.read_text(encoding="utf-8").splitlines()[2:]
+        if "." in line.split()[0]
+    ]
     if left:
         raise ValueError(f"pnnx finds no layers of ncnn for {', '.join(sorted(set(left)))}")
     net = ncnn.Net()
@@ -172,7 +176,7 @@ def serve(requests: Iterable[str], answer: Callable[[dict], None]) -> None:
 
 def main() -> None:
     """Answers go where standard output went; what libraries print goes nowhere."""
-    answers = os.fdopen(os.dup(1), "w")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)

@@ -184,7 +184,7 @@ class _Elsewhere:
         program = Path(__file__).with_name("rival_process.py")
         try:
             self.process = subprocess.Popen(
-                [python, "-I", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                [python, "-I", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
             )
         except OSError as error:
             raise CompileError(f"'{name}' cannot be started: {error}", self.remedy) from None

@@ -123,7 +123,9 @@ def run_c_program(folder: Path, images: np.ndarray) -> tuple[np.ndarray, float]:
 def _execute(command: list[str], folder: Path) -> subprocess.CompletedProcess:
     name = Path(command[0]).name
     try:
-        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT)
+        result = subprocess.run(
+            command, cwd=folder, capture_output=True, encoding="utf-8", errors="replace", timeout=TIMEOUT
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompileError(f"'{name}' cannot be run: {error}") from None
     if result.returncode != 0:

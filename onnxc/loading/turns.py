@@ -111,7 +111,7 @@ def _least(before: list[Timing], now: list[Timing]) -> list[Timing]:
 
 def main() -> None:
     """Answers one request."""
-    answers = os.fdopen(os.dup(1), "w")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library's operators print
     try:
         answer = serve(json.load(sys.stdin))
