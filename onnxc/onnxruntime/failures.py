@@ -63,14 +63,14 @@ _CODES = {
     Fail: (1, "FAIL"),
     InvalidArgument: (2, "INVALID_ARGUMENT"),
     NoSuchFile: (3, "NO_SUCHFILE"),
-    RuntimeException: (6, "RUNTIME_EXCEPTION"),
     InvalidProtobuf: (7, "INVALID_PROTOBUF"),
     NotImplemented: (9, "NOT_IMPLEMENTED"),
     InvalidGraph: (10, "INVALID_GRAPH"),
 }
 
-#: Statuses of a run (onnxc.h): what the inputs are at fault for, what a node met, what is not supported.
-_INPUTS, _NODES, _UNSUPPORTED = range(1, 9), (*range(9, 17), 22), 23
+#: Statuses of a run (onnxc.h): wrong inputs, and ranks, indices and values that a node cannot take; what is
+#: not supported.
+_ARGUMENTS, _UNSUPPORTED = (*range(1, 9), 10, 11, 13, 22), 23
 
 
 def made(kind: type[Exception], sentence: str) -> Exception:
@@ -114,13 +114,15 @@ def _as(kind: Any, error: OnnxcError) -> Any:
 def _kind(error: OnnxcError, source: object) -> type[Exception]:
     if isinstance(source, (str, os.PathLike)) and not os.path.exists(source):
         return NoSuchFile
+    if source == b"":
+        return InvalidArgument
     if isinstance(error, RunError):
-        if error.status in _INPUTS:
+        if error.status in _ARGUMENTS:
             return InvalidArgument
-        if error.status in _NODES:
-            return RuntimeException
         return NotImplemented if error.status == _UNSUPPORTED else Fail
     if isinstance(error, ModelErrors):
+        if not any(problem.op_type for problem in error.diagnostics):
+            return Fail  # what is wrong with the model as a whole
         kinds = {problem.kind for problem in error.diagnostics}
         return {"unsupported": NotImplemented, "external data": Fail}.get("".join(kinds), InvalidGraph)
     if isinstance(error, ModelError) and not isinstance(error, ExternalDataError):

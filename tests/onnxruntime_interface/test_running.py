@@ -139,6 +139,50 @@ def test_wrong_models_raise_what_they_raise_there(ort, source, kind):
         ort.InferenceSession(source)
 
 
+def of_node(op: str, inputs: dict, opset: int = 17, ir_version: int = 8) -> bytes:
+    """A model of one node; inputs of any size have these ranks and types."""
+    ports = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(a.dtype), [f"{name}{k}" for k in range(a.ndim)]
+        )
+        for name, a in inputs.items()
+    ]
+    node, y = helper.make_node(op, list(inputs), ["y"]), onnx.ValueInfoProto(name="y")
+    graph = helper.make_graph([node], "g", ports, [y])
+    opsets = [helper.make_opsetid("", opset)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=ir_version).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    "op, inputs, kind",
+    [
+        ("Gather", [X, np.array([9])], "InvalidArgument"),
+        ("Slice", [X, *np.array([[0], [1], [0], [0]])], "InvalidArgument"),
+        ("Range", np.array([0, 5, 0]), "InvalidArgument"),
+        ("Reshape", [X, np.array([4, 4])], "Fail"),
+        ("Add", [X, X[:, :2]], "Fail"),
+        ("Div", [np.array([1]), np.array([0])], "Fail"),
+        ("ConstantOfShape", [np.array([2**40, 2**40])], "Fail"),
+    ],
+)
+def test_what_a_node_meets_raises_what_it_raises_there(ort, op, inputs, kind):
+    feeds = {name: np.array(a) for name, a in zip("abcde", inputs)}
+    session = ort.InferenceSession(of_node(op, feeds), providers=["CPUExecutionProvider"])
+    with pytest.raises(getattr(ort.capi._pybind_state, kind)):
+        session.run(None, feeds)
+
+
+@pytest.mark.parametrize(
+    "source, kind",
+    [(of_node("Abs", {"x": X}, ir_version=99), "Fail"), (of_node("Abs", {"x": X}, opset=99), "Fail"),
+     (b"", "InvalidArgument"), (of_node("Nothing", {"x": X}), "InvalidGraph")],
+    ids=["IR version", "operator set", "empty", "operator"],
+)  # fmt: skip
+def test_models_that_are_not_known_raise_what_they_raise_there(ort, source, kind):
+    with pytest.raises(getattr(ort.capi._pybind_state, kind)):
+        ort.InferenceSession(source, providers=["CPUExecutionProvider"])
+
+
 @pytest.mark.parametrize("there", [None, bytes(4)], ids=["missing", "short"])
 def test_external_data_that_is_missing_or_short_raises_what_it_raises_there(ort, there, tmp_path):
     source = external(data=there)(tmp_path)
