@@ -344,34 +344,34 @@ def load_array(path: str) -> np.ndarray:
     """The array of an .npy file; RunError for what is none."""
     loaded = _load(path)
     if not isinstance(loaded, np.ndarray):
-        raise RunError(f"{path}: is an archive of arrays; give it without a name before it")
+        raise RunError("is an archive of arrays; give it without a name before it", origin=Origin(path))
     return loaded
 
 
 def _load_archive(path: str) -> dict[str, np.ndarray]:
     loaded = _load(path)
     if isinstance(loaded, np.ndarray):
-        raise RunError(f"{path}: is one array; tell for which input: NAME={path}")
+        raise RunError(f"is one array; tell for which input: NAME={path}", origin=Origin(path))
     try:
         with loaded:
             return {name: loaded[name] for name in loaded.files}
     except Exception as error:  # zip and numpy raise many kinds for damaged archives
-        raise RunError(f"{path}: cannot be read: {error}") from None
+        raise RunError(f"cannot be read: {error}", origin=Origin(path)) from None
 
 
 def _load(path: str) -> Any:  # an array, or an archive of arrays
     if not os.path.exists(path):
-        raise RunError(f"{path}: no such file")
+        raise RunError("no such file", origin=Origin(path))
     if not os.path.isfile(path):
-        raise RunError(f"{path}: is not a regular file")
+        raise RunError("is not a regular file", origin=Origin(path))
     try:
         return np.load(path, allow_pickle=False)
     except MemoryError as error:
         raise RunError(
-            f"{path}: there is no memory for the array that its header tells of: {error}"
+            f"there is no memory for the array that its header tells of: {error}", origin=Origin(path)
         ) from None
     except Exception as error:  # see above
-        raise RunError(f"{path}: is no .npy or .npz file: {error}") from None
+        raise RunError(f"is no .npy or .npz file: {error}", origin=Origin(path)) from None
 
 
 def arrays_of(values: Mapping[str, object]) -> dict[str, np.ndarray]:

@@ -62,10 +62,10 @@ def check_command(options: argparse.Namespace) -> int:
 def inspect_command(options: argparse.Namespace) -> int:
     from .inspection import inspect_library, inspect_model
 
-    if is_library(options.file):
-        figures = inspect_library(options.file, options.dims, options.shapes)
-    else:
-        with ending_clean():
+    with about(options.file), ending_clean():
+        if is_library(options.file):
+            figures = inspect_library(options.file, options.dims, options.shapes)
+        else:
             figures = inspect_model(options.file, Options.of(vars(options)))
     if options.json:
         console.print_json(vars(figures))
@@ -480,10 +480,16 @@ def compile_options(options: argparse.Namespace) -> Options:
 @contextlib.contextmanager
 def compiling(path: Path) -> Iterator[console.Progress]:
     """The progress of a compilation, whose errors name the model, and which is ended clean."""
+    with about(path), ending_clean(), console.Progress(f"compile {shorten(path.name)}") as progress:
+        yield progress
+
+
+@contextlib.contextmanager
+def about(path: Path) -> Iterator[None]:
+    """Has errors about a model or its library name the file, where they name none."""
     try:
-        with ending_clean(), console.Progress(f"compile {shorten(path.name)}") as progress:
-            yield progress
-    except (ModelError, UnsupportedError, LimitError) as error:
+        yield
+    except (ModelError, UnsupportedError, LimitError, RunError) as error:
         raise error.at(Origin(os.fspath(path))) from None
 
 
@@ -494,5 +500,6 @@ def inputs_of(model: Model, options: argparse.Namespace) -> Inputs:
     sizes = {} if getattr(options, "pin", False) else options.dims
     path = getattr(options, "model", None) or options.file
     unread = is_library(path) or getattr(options, "operators", None)  # which would be compiled again
-    expected = {} if unread else expected_inputs(path, model.inputs, compile_options(options))
-    return runnable_inputs(model, sizes, options.shapes, expected, options.input, options.seed)
+    with about(options.file):
+        expected = {} if unread else expected_inputs(path, model.inputs, compile_options(options))
+        return runnable_inputs(model, sizes, options.shapes, expected, options.input, options.seed)

@@ -635,29 +635,36 @@ def _targets(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _digits(text: str) -> str:
+    """What is to be a number: in digits of ASCII, with nothing between them, as those of NAME=N."""
+    if not text.isascii() or "_" in text:
+        raise ValueError
+    return text
+
+
 def _positive(text: str) -> int:
-    number = int(text)
+    number = int(_digits(text))
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
     return number
 
 
 def _seed(text: str) -> int:
-    number = int(text)
+    number = int(_digits(text))
     if number < 0:
         raise argparse.ArgumentTypeError(f"{text} is a negative number")
     return number
 
 
 def _tolerance(text: str) -> float:
-    number = float(text)
+    number = float(_digits(text))
     if not number >= 0:  # nor is it NaN
         raise argparse.ArgumentTypeError(f"{text} is not 0 or a positive number")
     return number
 
 
 def _seconds(text: str) -> float:
-    number = float(text)
+    number = float(_digits(text))
     if not 0 < number < LONG:
         raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
     return number

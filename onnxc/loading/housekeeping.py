@@ -32,7 +32,7 @@ def size_of(text: str) -> int:
     digits, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in _UNITS else (text, "")
     try:
         found = int(float(digits) * (1 << _UNITS.get(unit, 0)))
-        if found < 0:
+        if found < 0 or not text.isascii():
             raise ValueError
     except (ValueError, OverflowError):
         raise CacheError(f"'{text}' is no size: 500M and 20G are") from None

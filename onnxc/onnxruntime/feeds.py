@@ -37,6 +37,5 @@ def _texts(port: Port, value: Any) -> Any:
     array = np.asarray(value, object) if isinstance(value, (list, tuple)) else value
     if array.dtype != object or all(isinstance(element, (str, bytes)) for element in array.flat):
         return value
-    texts = np.empty(array.shape, object)
-    texts.flat = [e if isinstance(e, (str, bytes)) else str(e) for e in array.flat]
-    return texts
+    texts = (e if isinstance(e, (str, bytes)) else str(e) for e in array.flat)
+    return np.fromiter(texts, object, array.size).reshape(array.shape)

@@ -80,6 +80,28 @@ def command(capsys, monkeypatch):
     return run
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    ["inspect {} --state q=x", "inspect {} --shape q=1", "run {} --shape q=1", "run {} --dim q=1",
+     "profile {} --shape q=1", "run {} --input q=1"],
+)  # fmt: skip
+def test_what_a_model_does_not_have_is_told_with_its_file(command, tmp_path, arguments):
+    path = tmp_path / "relu.onnx"
+    onnx.save(relu(), path)
+    status, _, errors = command(*arguments.format(path).split())
+    assert status == 1 and len(errors) == 1
+    assert errors[0].startswith(f"onnxc: error: {path}: ") and "'q'" in errors[0]
+
+
+@pytest.mark.parametrize(
+    "option", ["--threads １", "--threads 1_0", "--seed １", "--dim n=１", "--shape x=１"]
+)
+def test_numbers_are_written_in_digits_of_ascii(command, tmp_path, option):
+    onnx.save(relu(), tmp_path / "relu.onnx")
+    status, _, errors = command("run", tmp_path / "relu.onnx", *option.split())
+    assert status == 2 and option.split()[0] in errors[-1]
+
+
 def test_a_value_makes_an_input_a_constant(command, tmp_path):
     onnx.save(relu(), tmp_path / "relu.onnx")
     np.save(tmp_path / "x.npy", np.ones(2, np.float32))
