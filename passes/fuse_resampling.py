@@ -5,8 +5,8 @@ of images, so that a kernel computes every pixel of an enlarged image at once.
 →   %2 = fused resampling(%x, i, u, j, v) { the same }
 
 Such a group holds the interpolation along both axes and the Map that reads the result, with the rounding to
-another type, and what widens the pixels that are read. Rows and columns of an image that are only picked,
-and few of them, are a group too.
+another type, and what widens the pixels that are read. Rows and columns of an image that are only picked are
+a group too, where they are few, and where they are many and long: each is then widened once.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ..ir.ranges import all_inside
 from ..ir.regions import everywhere
 
 CHEAP = 8  # instructions of a Map that is computed for every neighbour of a pixel
+WIDE = 64  # elements of a row that is repeated: it takes longer to begin shorter ones than to read all again
 
 
 @everywhere
@@ -31,10 +32,10 @@ def fuse_resampling(graph: Graph) -> Graph:
     groups: dict[Node, list[Node]] = {}  # where a group stands → its members
     grouped: set[Node] = set()
     for node in reversed(graph.nodes):
-        if node not in grouped and (_is_map(node) or _is_thinned(node)):
+        if node not in grouped and (_is_map(node) or _picks_both(node)):
             members = _members(node, rewriter.readers)
             among = any(sum(map(_is_picked, member.inputs)) > 1 for member in members if _is_map(member))
-            if among or (_is_thinned(node) and len(members) > 1):
+            if among or (_picks_both(node) and len(members) > 1):
                 groups[node] = members
                 grouped.update(members)
     place = {node: k for k, node in enumerate(graph.nodes)}
@@ -70,15 +71,17 @@ def _joins(value: Value) -> bool:
     return made is not None and _is_cheap(made) and any(map(_is_picked, made.inputs))
 
 
-def _is_thinned(node: Node) -> bool:
-    """Whether few rows and few columns of an image are picked, whose elements a vector gathers."""
-    both = isinstance(node.op, Gather) and node.op.form == "axis" and _shrinks(node)
-    if not both or not _is_picked(node.outputs[0]) or not _is_picked(node.inputs[0]):
+def _picks_both(node: Node) -> bool:
+    """Whether rows and columns of an image are picked: few of both, whose elements a vector gathers, or rows,
+    many of them, that are long."""
+    if not isinstance(node.op, Gather) or not _is_picked(node.outputs[0]) or not _is_picked(node.inputs[0]):
         return False
-    before = node.inputs[0].node
-    return (
-        _shrinks(before) and before.op.axis != node.op.axis and node.inputs[0].dtype in ("float32", "float64")
-    )
+    before, width = node.inputs[0].node, node.outputs[0].shape[-1]
+    if before.op.axis == node.op.axis or node.inputs[0].dtype not in ("float32", "float64"):
+        return False
+    if _shrinks(node) or _shrinks(before):
+        return _shrinks(node) and _shrinks(before)
+    return node.op.axis == node.inputs[0].rank - 2 and dims.typical(width) >= WIDE
 
 
 def _shrinks(node: Node) -> bool:

@@ -141,3 +141,28 @@ def test_few_rows_and_columns_are_picked_at_once():
 )
 def test_rows_that_are_repeated_and_bytes_are_copied(there, instead):
     stays(fuse_resampling, graph(THINNED, returned="%1").replace(there, instead))
+
+
+WIDENED = """%i = constant int64[4] (0, 1, 1, 2)
+    %j = map() { div(index(0), 2) } shape=(80) : int64[80]
+    %0 = gather(%x, %j) form=axis axis=3
+    %1 = gather(%0, %i) form=axis axis=2"""
+
+
+def test_long_rows_are_widened_once_however_often_they_are_repeated():
+    text = graph(WIDENED, returned="%1", image="float32[n, 2, 3, 40]")
+    assert groups(agrees(fuse_resampling, text, n=2)) == [["Gather", "Gather"]]
+
+
+@pytest.mark.parametrize(
+    "there, instead",
+    [
+        ("80", "60"),  # short ones
+        ("int64[4] (0, 1, 1, 2)", "int64[2] (0, 2)"),  # few of them
+        ("float32", "uint8"),
+    ],
+)
+def test_short_and_few_rows_and_those_of_bytes_are_widened_apart(there, instead):
+    stays(
+        fuse_resampling, graph(WIDENED, returned="%1", image="float32[n, 2, 3, 40]").replace(there, instead)
+    )

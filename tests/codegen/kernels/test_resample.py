@@ -191,6 +191,17 @@ def test_pixels_that_are_only_picked(target, dtype):
 
 
 @TARGETS
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_that_are_widened_and_repeated(target, dtype):
+    group = Group(dtype)
+    x = group.operand(random(2, 16, 3, 35).astype(numpy_dtype(dtype)), False)
+    for axis, size in ((3, 70), (2, 7)):
+        places = np.arange(size) * x.shape[axis] // size
+        x = group.add(Gather("axis", axis), x, group.operand(places))
+    check(group.case(x), target)
+
+
+@TARGETS
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "float16"])
 def test_pixels_of_dense_images_are_widened_where_they_are_read(target, dtype):
     group = Group()
