@@ -46,6 +46,7 @@ from .passes.attend_stored import attend_stored
 from .passes.convolve_rows import convolve_rows
 from .passes.eliminate_common import eliminate_common
 from .passes.eliminate_dead import eliminate_dead
+from .passes.flatten_pixels import flatten_pixels
 from .passes.flatten_volumes import flatten_volumes
 from .passes.flatten_windows import flatten_windows
 from .passes.flush_subnormals import flush_subnormals
@@ -115,6 +116,11 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         found = narrow_products(graph, target, asked=options.precision == "bf16")
         return graph if found is graph else fuse_maps(fold_constants(found))
 
+    @wraps(flatten_pixels)
+    def flattened(graph: Graph) -> Graph:
+        found = flatten_pixels(graph)
+        return graph if found is graph else fold_constants(found)
+
     return (
         require_sizes,
         fold_constants,
@@ -160,6 +166,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         fold_affine,
         project_early,
         fuse_maps,  # what reads such a convolution now reads a sum
+        flattened,  # with `fold_constants` of places and weights
         fuse_resampling,
         narrowed,  # where it does something, with `fold_constants` and `fuse_maps` of what it made
         told(join_convolutions),

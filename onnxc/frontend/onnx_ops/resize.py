@@ -186,8 +186,11 @@ def _is_outside(axis: ResizedAxis, c: Expr, tap: Expr | int) -> Expr:
 
 def _rank(axis: ResizedAxis) -> int:
     """The order in which axes are resampled: those that shrink first, and of those that grow the last axis,
-    whose elements move by themselves, before others make it longer."""
+    whose elements move by themselves, before others make it longer. A batch of any size, which is usually a
+    single image, is the last."""
     known = axis.scale.constant
+    if known is None and dims.typical(axis.length) == 1:
+        return 1
     return -axis.place if known is not None and float(known.array) > 1 else -(1 << 20)
 
 
