@@ -980,6 +980,17 @@ RESIZED = {  # what the last input is, and what tells the sizes
 }
 
 
+def test_a_batch_of_any_size_is_resampled_after_rows_and_columns():
+    """It is usually a single image: to begin with it would weigh whole images with one and zero."""
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]>
+        g (float[n, h, w, 3] x) => (float[1, 3, 4, 3] y) <int64[4] sizes = {1, 3, 4, 3}>
+        { y = Resize <mode = "linear"> (x, , , sizes) }"""
+    )
+    picked = [node for node in import_model(proto).graph.nodes if isinstance(node.op, Gather)]
+    assert [node.op.axis for node in picked] == [1, 1, 2, 2, 0, 0]
+
+
 @pytest.mark.parametrize("given", RESIZED)
 def test_a_resize_moves_along_the_axes_alone_whose_sizes_may_change(given):
     port, rest = RESIZED[given]
