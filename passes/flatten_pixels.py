@@ -20,6 +20,7 @@ from ..ir.ranges import all_inside
 from ..ir.regions import everywhere
 
 FEW = 16  # channels
+FEW_OPEN = 4  # where the run tells the places: each number's is looked up, not that of a pixel
 BOTH = frozenset((-3, -2))  # the axes of rows and columns
 
 
@@ -77,7 +78,13 @@ def _picks(node: Node) -> bool:
     if places.constant is not None:
         return all_inside(places.constant.array, image.shape[op.axis])
     made = places.producer
-    return made is not None and isinstance(made.op, Map) and (made.op.body.op == "min" or not made.inputs)
+    few = dims.number(image.shape[-1]) <= FEW_OPEN
+    return (
+        few
+        and made is not None
+        and isinstance(made.op, Map)
+        and (made.op.body.op == "min" or not made.inputs)
+    )
 
 
 def _is_map(node: Node) -> bool:

@@ -50,13 +50,19 @@ def test_the_cast_that_widens_an_image_is_one_of_a_plane():
     assert shapes(found, "Map")[0] == "float32[n, 1, 3, 9]"
 
 
+OPEN = COLUMNS.replace(
+    "%l = constant int64[4] (0, 1, 1, 2)",
+    "%l = map() { min(add(index(0), 1), size(w - 1)) } shape=(4) : int64[4]",
+).replace("%k = constant int64[4] (0, 0, 1, 1)", "%k = map() { min(index(0), size(w - 1)) } shape=(4)")
+
+
 def test_sizes_may_be_open_and_columns_a_formula():
-    columns = COLUMNS.replace(
-        "%l = constant int64[4] (0, 1, 1, 2)",
-        "%l = map() { min(add(index(0), 1), size(w - 1)) } shape=(4) : int64[4]",
-    ).replace("%k = constant int64[4] (0, 0, 1, 1)", "%k = map() { min(index(0), size(w - 1)) } shape=(4)")
-    found = agrees(clean(flatten_pixels), graph(ROWS, columns, image="%x: float32[n, 3, w, 3]"), n=2, w=5)
+    found = agrees(clean(flatten_pixels), graph(ROWS, OPEN, image="%x: float32[n, 3, w, 3]"), n=2, w=5)
     assert shapes(found, "Gather")[:2] == ["float32[n, 1, 2, 3*w]"] * 2
+
+
+def test_images_of_open_sizes_stay_where_pixels_have_more_than_a_few_channels():
+    stays(flatten_pixels, graph(ROWS, OPEN, image="%x: float32[n, 3, w, 5]"))
 
 
 def test_what_is_read_beside_pixels_is_repeated_as_they_are():
