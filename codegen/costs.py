@@ -115,6 +115,7 @@ STEP = 94.5  # to begin and end a step on one thread
 PART = 16.8  # to find out where a part of a nest lies
 SIZED_PART = 31.5  # the same where sizes are divided by that the run tells
 PACKED_WORD = 1.5  # of a panel, a group of neighbours put together
+PIECE_ROW = 12.0  # of a piece of some rows of a matrix: the loop along it begun and ended
 COPIED_STEP = 2.5  # of a tile's rows, brought together by a loop
 COPIED_ROW = 42.0  # of an image, to scratch with its padding
 TILE = 25.2  # of a tile's function: the call, the misprediction where its loop ends
@@ -157,6 +158,8 @@ FETCHED = 0.6  # of the time that a result's lines take longer from far, for whi
 # Bytes moved, for each byte that a kernel stores or reads.
 READ = 0.85  # that it reads from caches: rates are those of copies, which read as much as they write
 WRITTEN = 2 - READ  # that it writes, whose line is read before
+APART = 0.1  # by what goes down columns of a matrix as it lies: lines that two panels share
+FAR_APART = 0.35  # the same beyond the second-level cache, where each row begins anew
 PACKING = 2.5  # by a step that packs a matrix: read along columns, written, read again
 
 # Parts.
@@ -330,6 +333,14 @@ def again(target: Target, nbytes: float, among: float) -> Estimate:
     not come from the first-level cache is waited for."""
     missed = 1 - fitting(among, target.facts.level1_bytes)
     return Estimate(memory=missed * nbytes / rate(target, among))
+
+
+def apart(target: Target, nbytes: float, among: float | None = None) -> Estimate:
+    """How much longer bytes of a matrix take, read in turns with `among`, where tiles go down panels of it,
+    and not along its rows."""
+    among = nbytes if among is None else among
+    beyond = 1 - fitting(among, target.facts.level2_bytes)
+    return move(target, (APART + (FAR_APART - APART) * beyond) * nbytes, among)
 
 
 def waited(target: Target, nbytes: float, among: float) -> Estimate:

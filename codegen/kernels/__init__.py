@@ -25,6 +25,7 @@ from . import (
     gathered_maps,
     gathered_sums,
     gemm,
+    gemm_axpy,
     gemm_dots,
     gemm_experts,
     gemm_few,
@@ -50,6 +51,7 @@ from . import (
 KERNELS: tuple[Kernel, ...] = (
     gemm_few,
     gemm,
+    gemm_axpy,
     gemm_dots,
     gemm_experts,
     gemm_matrix,

@@ -185,7 +185,15 @@ class Reduction(Piece):
             read += nbytes
             times = dims.typical(dims.product(outside))
             found += costs.again(self.target, nbytes * max(0, times - 1), nbytes)
+        if self._goes_down:
+            found += costs.apart(self.target, read)
         return found + costs.move(self.target, costs.READ * read, read)
+
+    @property
+    def _goes_down(self) -> bool:
+        """Whether terms are added up down panels of longer rows."""
+        long = bool(self.kept) and dims.typical(self.kept[-1]) > ACCUMULATORS * self.lanes
+        return self.vertical and bool(self.reduced) and long
 
     @property
     def iterations(self) -> Dimension:

@@ -19,7 +19,7 @@ from ..kernel import ALL
 from . import microkernel as mk
 from .contraction import A, B, Product, itemsizes
 
-MOST_ROWS = 24  # of a tile
+MOST_ROWS, MOST_VECTORS = 24, 4  # of a tile
 SHARED_SET = 8  # rows whose elements at one k may fall into one set of the first-level cache
 # How many tiles may read B as it lies, for more of which it is packed once; where vectors lie across lines.
 MOST_DIRECT, MOST_ASKEW = 64, 12
@@ -66,7 +66,7 @@ def tilings(product: Product, target: Target) -> Iterator[Tiling]:
     lanes, m = target.lanes(product.accumulate), product.m.size
     found = dot_of(product, target)
     for dot in [found] if found is not None and found.widened else dict.fromkeys((None, found)):
-        for vectors in range(1, 5):
+        for vectors in range(1, MOST_VECTORS + 1):
             if vectors > 1 and (vectors - 1) * lanes >= dims.typical(product.n.size):
                 break
             most = min(most_rows(product), mk.most_rows(target, vectors, dot))
@@ -133,13 +133,22 @@ def parts_of_tiles(
 def _source(product: Product, target: Target, tiles: int) -> Source:
     if product.constant:
         return "constant"
-    n, lanes = product.n.size, target.lanes(product.accumulate)
-    whole = isinstance(n, int) and n % lanes == 0
-    partly = isinstance(n, int) and target.loads_partly and dtypes.itemsize(product.rhs) >= 4
-    if product.n.strides[B] != 1 or not (target.masked or whole or partly):
+    if not lies_along(product, target):
         return "packed"
-    most = MOST_DIRECT if whole else MOST_ASKEW
+    most = MOST_DIRECT if _whole(product, target) else MOST_ASKEW
     return "direct" if tiles < 3 or (tiles <= most and _panel_stays(product, target)) else "packed"
+
+
+def lies_along(product: Product, target: Target) -> bool:
+    """Whether rows of B can be read where they lie, in vectors."""
+    partly = isinstance(product.n.size, int) and target.loads_partly and dtypes.itemsize(product.rhs) >= 4
+    return product.n.strides[B] == 1 and (target.masked or _whole(product, target) or partly)
+
+
+def _whole(product: Product, target: Target) -> bool:
+    """Whether a row of C is known to be of whole vectors."""
+    n = product.n.size
+    return isinstance(n, int) and n % target.lanes(product.accumulate) == 0
 
 
 def _panel_stays(product: Product, target: Target) -> bool:
@@ -254,6 +263,8 @@ def estimate(
         found += packing(target, depth * columns * sizes[B], tiling.k_step, sizes[B])
     elif tiling.source == "in_parts":  # reading it once is counted below
         found += costs.move(target, 2 * depth * columns * sizes[B], tiling.group * depth * width * sizes[B])
+    elif tiling.source == "direct" and n > width:
+        found += costs.apart(target, depth * n * sizes[B], depth * n * sizes[B] * repeats)
     found = found * repeats + costs.epilogue(target, node, product.accumulate) + costs.traffic(target, node)
     lhs = node.inputs[product.operands[A]]
     if lhs.constant is not None:  # a convolution's weights, where pixels are the panels
