@@ -13,7 +13,7 @@ lines of the cache that two panels share are read twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -202,7 +202,7 @@ class Axpy(Gemm):
         align = min(LINE, tile.lanes * dtypes.itemsize(tile.accumulate))
         return [f.load(tile.vector, self.sums_at(f, tile, at, r), align) for r in range(tile.rows)]
 
-    def store_sums(self, f: Function, tile: mk.Tile, at: str, sums: list[str]) -> None:
+    def store_sums(self, f: Function, tile: mk.Tile, at: str, sums: Sequence[str]) -> None:
         align = min(LINE, tile.lanes * dtypes.itemsize(tile.accumulate))
         for r, total in enumerate(sums):
             f.store(tile.vector, total, self.sums_at(f, tile, at, r), align)
