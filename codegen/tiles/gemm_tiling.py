@@ -263,7 +263,7 @@ def estimate(
         found += packing(target, depth * columns * sizes[B], tiling.k_step, sizes[B])
     elif tiling.source == "in_parts":  # reading it once is counted below
         found += costs.move(target, 2 * depth * columns * sizes[B], tiling.group * depth * width * sizes[B])
-    elif tiling.source == "direct" and n > width:
+    if tiling.source in ("direct", "in_parts") and n > width:
         found += costs.apart(target, depth * n * sizes[B], depth * n * sizes[B] * repeats)
     found = found * repeats + costs.epilogue(target, node, product.accumulate) + costs.traffic(target, node)
     lhs = node.inputs[product.operands[A]]
