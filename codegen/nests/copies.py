@@ -14,17 +14,16 @@ from dataclasses import replace
 
 from ...ir import dims
 from ...ir.dims import Dimension
-from ...target import LINE, Target
+from ...target import Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import KernelFunction
 from ..text.emitter import Function
 from .nest import Block, Blocks, Piece, View, address, block_rows, collapse, displaced, moving
 from .row_copies import UNROLLED, copy_bytes, copy_elements, copy_every, copy_mirrored, fill_bytes, repeated
-from .transposition import Transposition, deinterleave, interleave, squares_beside, tile_rows
+from .transposition import FEW, Transposition, deinterleave, interleave, squares_beside, tiles
 
 TILED = 64  # iterations of a block along both axes of a plane: its lines stay in the first-level cache
-FEW = 7  # rows or columns that are interleaved by shuffles of wide vectors: more are squares
 FEW_OPEN = 4  # for which there is code of their own where only the run tells how many there are
 WORDS = (2, 4, 8)  # bytes that move as one
 EVERY = (2, 3, 4)  # of so many elements one that is copied by wide loads
@@ -246,13 +245,6 @@ class Copy(Piece):
                 yield axis, count, f.compare("eq", f.size(size), count)
 
     def _tiles(self, across: int) -> list[tuple[int, int]]:
-        """(rows, columns) of tiles, descending: whole cache lines of the result where it has as many
-        columns."""
+        """(rows, columns) of tiles, descending."""
         rows, columns = (s if isinstance(s, int) else TILED for s in (self.sizes[across], self.sizes[-1]))
-        most = min(tile_rows(self.target, self.item), 1 << (min(rows, columns).bit_length() - 1))
-        line = min(LINE // self.item, 1 << (columns.bit_length() - 1))
-        return list(
-            dict.fromkeys(
-                (r, c) for r, c in ((most, max(line, most)), (most, most), (4, 4), (1, 1)) if r <= most
-            )
-        )
+        return tiles(self.target, self.item, rows, columns)

@@ -9,15 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...target import Target
+from ...target import LINE, Target
 from ..text.emitter import Function, Reg, is_number, shape_of, vector_type
 from ..text.shuffles import transpose
 from .nest import displaced
+
+FEW = 7  # rows or columns that are interleaved by shuffles of wide vectors: more are squares
 
 
 def tile_rows(target: Target, item: int) -> int:
     """Rows and columns of a square tile: one register a row, half of the registers at most."""
     return min(target.vector_bits // (8 * item), target.vector_registers // 2)
+
+
+def tiles(target: Target, item: int, rows: int, columns: int) -> list[tuple[int, int]]:
+    """(rows, columns) of the tiles of such a plane, descending: whole cache lines of the result where it has
+    as many columns."""
+    most = min(tile_rows(target, item), 1 << (min(rows, columns).bit_length() - 1))
+    line = min(LINE // item, 1 << (columns.bit_length() - 1))
+    levels = ((most, max(line, most)), (most, most), (4, 4), (1, 1))
+    return list(dict.fromkeys((r, c) for r, c in levels if r <= most))
 
 
 def squares_beside(target: Target, item: int, rows: int, columns: int) -> int:
@@ -89,6 +100,18 @@ def interleave(f: Function, item: int, count: int, to: str, source: str, step_in
         for c, row in enumerate(rows):
             value = f.load(word, displaced(f, row, loop.index, item))
             f.store(word, value, displaced(f, to, f.add(f.mul(loop.index, count), c), item))
+
+
+def transpose_rows(
+    f: Function, item: int, count: int, to: str, source: str, step_in: str, length: str
+) -> None:
+    """out[n][c] = in[c][n] of so many rows."""
+    if count <= FEW:
+        interleave(f, item, count, to, source, step_in, length)
+        return
+    levels = tiles(f.target, item, count if not is_number(length) else int(length), count)
+    turned = Transposition(f, item, str(count * item), step_in)
+    turned.cover(to, source, levels, "0", length, "0", str(count))
 
 
 def concatenated(f: Function, vectors: Sequence[Reg]) -> Reg:

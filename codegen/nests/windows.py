@@ -134,14 +134,14 @@ class Windows(Piece):
         longest = dims.minimum(blocks.row, LONGEST_ROW)
         return replace(blocks, blocks=(*blocks.blocks[:-1], longest))
 
-    def each_tap(self, instructions: float) -> Estimate:
-        """Of one tap of one result, which takes so many instructions on a vector; each tap begins a row. No
-        gather brings elements of less than four bytes: lanes are filled one by one, those of a row's end
-        too."""
-        row = max(1, dims.typical(self.sizes[-1]))
+    def each_tap(self, instructions: float, apart: int = 1) -> Estimate:
+        """Of one tap of one result, which takes so many instructions on a vector; each tap begins a row, of
+        results that are so far apart. No gather brings elements of less than four bytes: lanes are filled one
+        by one, those of a row's end too."""
+        row = max(1, dims.typical(self.sizes[-1]) // apart)
         vectors = -(-row // self.lanes) / row
         begun = costs.LOOPED / row
-        if self.node.op.strides[-1] == 1:
+        if self.node.op.strides[-1] == apart:
             return costs.compute(self.target, instructions * vectors + begun)
         alone = costs.ALONE * self.lanes if dtypes.itemsize(self.node.inputs[0].dtype) < 4 else 0.0
         return costs.compute(self.target, (instructions * costs.STRIDED + alone) * vectors + begun)

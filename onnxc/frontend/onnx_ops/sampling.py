@@ -19,6 +19,7 @@ from ...ir.graph import TensorType, Value
 from ...records import dataclass
 from .common import along, choose, generate, integers, length, number_of, one_of, wide, zeros
 from .convolution import kernel_of, window
+from .movement import padded
 from .rules import onnx_op
 
 # Sampling ----------------------------------------------------------------------------------------
@@ -309,7 +310,8 @@ def DeformConv(
 
 @onnx_op(since=18, ranks={"input": 3, "image_shape": 1, "block_shape": 1})
 def Col2Im(b, input, image_shape, block_shape, *, dilations=None, pads=None, strides=None):
-    """Adds the columns of blocks to the image, where they overlap too."""
+    """Adds the columns of blocks to the image, where they overlap too; where they lie side by side, they move
+    to their places."""
     image, block = b.dimensions(image_shape, 0, "image"), b.dimensions(block_shape, 0, "block")
     if input.rank != 3 or len(image) != len(block):
         raise ops.TypeMismatch(
@@ -330,5 +332,17 @@ def Col2Im(b, input, image_shape, block_shape, *, dilations=None, pads=None, str
         for size, p, q, extent, stride in zip(image, before, after, extents, strides)
     ]
     x = b.reshape(input, (*input.shape[:2], *blocks))
+    cut = [size + p - n * k for size, p, n, k in zip(image, before, blocks, block)]
+    side_by_side = all(dims.equal(k, s) is True for k, s in zip(block, strides)) and set(dilations) == {1}
+    channels = dims.floor_divide(x.shape[1], dims.product(block)) if side_by_side else 0
+    whole = dims.equal(channels * dims.product(block), x.shape[1]) is True
+    if side_by_side and whole and all(isinstance(amount, int) for amount in cut):
+        taps, places = range(2, 2 + rank), range(2 + rank, 2 + 2 * rank)
+        x = b.transpose(
+            b.reshape(x, (x.shape[0], channels, *block, *blocks)),
+            (0, 1, *itertools.chain.from_iterable(zip(places, taps))),
+        )
+        x = b.reshape(x, (*x.shape[:2], *(n * k for n, k in zip(blocks, block))))
+        return padded(b, x, (0, 0, *(-p for p in before)), (0, 0, *cut))
     op = ops.OverlapAdd(tuple(block), strides, tuple(before), dilations, tuple(image))
     return b.cast(b.emit(op, b.cast(x, wide(input.dtype)))[0], input.dtype)

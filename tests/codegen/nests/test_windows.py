@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from support.harness import TARGETS
-from support.nests import check, numbers, variable
+from support.nests import check, dense_choice, node_of, numbers, variable
 
+from onnxc.codegen.kernels import loop_nest
 from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.expr import input_
 from onnxc.ir.graph import TensorType
@@ -70,6 +71,10 @@ OVERLAPPING = [  # blocks, kernel, strides, pads, dilations, sizes
     ((1, 8, 2, 3, 9), (2, 1, 2), (1, 2, 1), (0, 0, 3), (1, 1, 1), (3, 5, 4)),
     ((1, 4, 0, 3), (2, 2), (1, 1), (0, 0), (1, 1), (1, 4)),
     ((1, 4, 3, 3), (2, 2), (1, 1), (0, 0), (1, 1), (0, 4)),
+    ((2, 18, 3, 40), (2, 3), (2, 2), (0, 1), (1, 1), (6, 80)),
+    ((1, 5, 21), (5,), (3,), (2,), (2,), (65,)),
+    ((2, 20, 31), (20,), (9,), (4,), (1,), (283,)),
+    ((1, 3, 2101), (3,), (2,), (1,), (1,), (4201,)),
 ]
 
 
@@ -85,6 +90,14 @@ def test_blocks_that_overlap_are_added_up(target, dtype):
             (k, some), (s, others) = variable("k", kernel, 1), variable("s", sizes, 0)
             env = {**some, **others}
             check(target, OverlapAdd(k, strides, pads, dilations, s), x, env=env, only="symbolic")
+
+
+@TARGETS
+@pytest.mark.parametrize("stride", [2, 9])
+def test_blocks_that_lie_apart_are_added_in_vectors(target, stride):
+    node = node_of(OverlapAdd((11,), (stride,), (1,), (1,), (31 * stride,)), [numbers((1, 22, 30))])
+    (step,) = loop_nest.emit(node, dense_choice(node, target), target).steps
+    assert "fadd <" in step.text
 
 
 ATTENDED = [  # labels of q, k, v, out; sizes

@@ -6,7 +6,9 @@ from support.interpreting import same
 from support.one_node import evaluate, model, reference
 
 from onnxc.diagnostics import ModelErrors
+from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import InterpretError
+from onnxc.ir.ops import OverlapAdd
 
 
 def unfinished(dtype: str = "float32") -> np.ndarray:
@@ -106,3 +108,35 @@ def test_deformed_images_of_few_and_of_many_channels_give_the_same(groups):
     inputs = [image, weights, offset, np.zeros(4), mask]
     proto = model("DeformConv", 22, inputs, {"kernel_shape": [3, 3], "offset_group": groups})
     np.testing.assert_allclose(evaluate(proto, inputs)[0], reference(proto, inputs)[0], atol=1e-5)
+
+
+SIDE_BY_SIDE = [  # the image, a block, pads
+    ((6, 8), (3, 2), (0, 0, 0, 0)),
+    ((7, 9), (3, 2), (0, 0, 0, 0)),  # what no block reaches is zero
+    ((5, 9), (3, 2), (1, 2, 0, 1)),
+    ((2, 3), (3, 2), (5, 0, 2, 2)),
+    ((9,), (4,), (1, 2)),
+    ((3, 2, 4), (1, 2, 2), (0, 0, 0, 0, 0, 0)),
+]
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("image, block, pads", SIDE_BY_SIDE)
+def test_columns_of_blocks_side_by_side_move_and_are_not_added(image, block, pads, symbolic):
+    rank = len(image)
+    counts = [(d + p + q - k) // k + 1 for d, k, p, q in zip(image, block, pads, pads[rank:])]
+    shape = (2, 3 * int(np.prod(block)), int(np.prod(counts)))
+    x = np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
+    inputs = [x, np.array(image), np.array(block)]
+    proto = model("Col2Im", 18, inputs, {"strides": block, "pads": pads}, constants=True)
+    if symbolic:
+        proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    assert not any(isinstance(node.op, OverlapAdd) for node in import_model(proto).graph.nodes)
+    padded = [d + p + q for d, p, q in zip(image, pads, pads[rank:])]
+    expected = np.zeros((2, 3, *padded), np.float32)
+    blocks = x.reshape(2, 3, *block, *counts)
+    for at in np.ndindex(*block):
+        places = tuple(slice(a, n * k, k) for a, n, k in zip(at, counts, block))
+        expected[(..., *places)] = blocks[(slice(None), slice(None), *at)]
+    inside = tuple(slice(p, p + d) for p, d in zip(pads, image))
+    np.testing.assert_array_equal(evaluate(proto, inputs[:1])[0], expected[(..., *inside)])
