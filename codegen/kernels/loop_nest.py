@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import ModuleType
 
 from ...ir import dims
-from ...ir.graph import Layout, Node, TensorType, Value
+from ...ir.graph import Constant, Layout, Node, TensorType, Value
 from ...ir.ops import (
     Attention,
     Broadcast,
@@ -36,7 +36,7 @@ from ...ir.ops import (
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, Offer, as_it_is
+from ..kernel import Choice, Code, Offer
 from ..nests import (
     blocked_moves,
     elementwise,
@@ -79,7 +79,8 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[None]]:
         cost = costs.total(piece.cost for stage in stages for piece in stage if 0 not in piece.sizes)
         pieces = [-(-len(stage) // PIECES_A_STEP) for stage in stages]
         cost += costs.step(target, sum(pieces)) + _stored_operands(node, target)
-        yield Offer(cost, None, wanted, layout)
+        repeated = isinstance(node.op, Scatter) and indexed.filled(node) is not None
+        yield Offer(cost, None, wanted, layout, (0,) if repeated else ())
 
 
 def _moves_nothing(node: Node) -> bool:
@@ -123,7 +124,9 @@ def _stored(node: Node, inputs: Sequence[Layout | None], output: Layout | None) 
     return Node(node.op, tuple(map(value, node.inputs, inputs)), tuple(map(Value, outputs)), node.origin)
 
 
-pack = as_it_is
+def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+    """The number in whose place a Scatter writes."""
+    return indexed.filled(node)
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
@@ -133,8 +136,9 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     stored = _stored_operands(node, target)
     steps = [parts_step(target, pieces, None if k else stored) for k, pieces in enumerate(split)]
     over = elementwise.over(node, target) if isinstance(node.op, Map) else ()
-    if isinstance(node.op, Scatter):
+    changes = isinstance(node.op, Scatter) and indexed.filled(node) is None
+    if changes:
         over = (0,)
-    if isinstance(node.op, Scatter) or _moves_nothing(node):
+    if changes or _moves_nothing(node):
         steps[0] = replace(steps[0], copies=0)  # of a Scatter the updates follow, where they belong
     return Code(tuple(steps), temporaries, over)

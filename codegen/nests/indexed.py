@@ -17,7 +17,7 @@ import numpy as np
 
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
-from ...ir.graph import Node, Value
+from ...ir.graph import Constant, Node, Value
 from ...ir.ops import Gather, Map, Scatter
 from ...ir.ranges import all_inside
 from ...records import dataclass
@@ -338,10 +338,14 @@ def stages(node: Node, target: Target) -> Stages:
         out = dense("output", 0, node.outputs[0].tensor)
         return [[gather(node, target, input_view(node, 0), node.inputs[0].shape, out)]], ()
     out = dense("output", 0, node.outputs[0].tensor)
-    return [
-        [Copy(target, node.inputs[0].shape, out, replace(out, kind="input"))],
-        [scatter(node, target)],
-    ], ()
+    before = replace(out, kind="input", strides=(0,) * len(out.strides) if filled(node) else out.strides)
+    return [[Copy(target, node.inputs[0].shape, out, before)], [scatter(node, target)]], ()
+
+
+def filled(node: Node) -> Constant | None:
+    """The number that stands for the operand of a Scatter that repeats it."""
+    x = node.inputs[0].constant
+    return None if x is None or x.splat is None else Constant(x.dtype, (), splat=x.splat)
 
 
 def gather(node: Node, target: Target, x: View, x_shape: Sequence[Dimension], out: View) -> Piece:

@@ -7,11 +7,12 @@ from support.harness import BEST, TARGETS
 from support.nests import check, compare, dense_choice, node_of, numbers, run, symbolic
 
 from onnxc.codegen import abi
+from onnxc.codegen.kernels import loop_nest
 from onnxc.codegen.nests import indexed
 from onnxc.codegen.nests.copies import Copy
 from onnxc.codegen.nests.shuffled import Shuffled
-from onnxc.ir import dims, expr
-from onnxc.ir.graph import TensorType, Value, make_node
+from onnxc.ir import dims, dtypes, expr
+from onnxc.ir.graph import Constant, TensorType, Value, make_node
 from onnxc.ir.ops import Gather, Map, Scatter
 from onnxc.target import find_target
 
@@ -240,6 +241,20 @@ def test_the_last_of_coinciding_updates_stays(target):
         np.zeros((40, 300), np.int64),
         numbers((40, 300), seed=2),
     )
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["float32", "int8", "complex128", "bfloat16"])
+def test_what_a_repeated_number_is_scattered_over_needs_only_that_number(target, dtype):
+    arrays = [np.full((5, 3), 7, dtypes.numpy_dtype(dtype)), drawn(5, (2, 3)), numbers((2, 3), dtype)]
+    whole = Constant(dtype, (5, 3), splat=7)
+    types = [TensorType(dtypes.from_numpy(a.dtype), a.shape) for a in arrays]
+    values = [Value(t, "", whole if k == 0 else None) for k, t in enumerate(types)]
+    for reduction in ("none",) if dtype == "complex128" else ("none", "add"):
+        node = make_node(Scatter("elements", 0, reduction), values)
+        choice = dense_choice(node, target)
+        compare(node, choice, arrays, target)
+        assert loop_nest.pack(node, choice, 0).shape == ()
 
 
 @TARGETS
