@@ -1,5 +1,5 @@
 """unfold_transposed: transposed convolutions of stride 1, in groups, of few outputs, of large strides,
-dilated or of open channels become ordinary ones, which fast kernels take.
+dilated or of open channels become ordinary ones, which fast kernels take; of very few, of single pixels.
 
 conv(%x, W) transposed groups=g strides=(s, t)   →   %0 = conv(%x, V) groups=g, s t times as many channels
     %0: results between two steps are channels of their own; they move to where they belong, and the padding
@@ -9,6 +9,9 @@ Along an axis the result at place s q + r is the sum over j of x at q - j times 
 ordinary convolution, of windows of ceil(kernel / s) places. Of stride 1 there is one, and nothing moves.
 Where taps are d apart, what s and d have in common is left out of both: results at its multiples are those of
 such a convolution, and zeros lie between them. Weights that only the run knows are moved by it.
+
+conv(%x, W) transposed   →   overlap_add(conv(%x, V)), V: each tap of an output is one of a single pixel
+    where all results between two steps, side by side, would not fill a vector: the taps do
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import numpy as np
 from ..ir import dims, dtypes, interpret
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, constant_value
 from ..ir.obligations import Need, Shape
-from ..ir.ops import Conv, Op, Pad, Reshape, Slice, Transpose
+from ..ir.ops import Conv, Op, OverlapAdd, Pad, Reshape, Slice, Transpose
 from ..ir.regions import everywhere
 from ..records import dataclass
 
@@ -41,7 +44,7 @@ def unfold_transposed(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         if _is_unfolded(node):
-            rewriter.replace(node.outputs, [_unfolded(rewriter, node)])
+            rewriter.replace(node.outputs, [(_added_up if _is_added_up(node) else _unfolded)(rewriter, node)])
         else:
             rewriter.copy(node)
     return rewriter.finish()
@@ -108,6 +111,38 @@ def _leaves_idle(channels: int, outputs: int, kernel: list[int], op: Conv, axes:
     return channels * taps >= LANES and 2 * together <= -(-outputs // LANES) * dims.product(kernel)
 
 
+def _is_added_up(node: Node[Conv]) -> bool:
+    """Whether products of single pixels, added up where they overlap, leave fewer lanes idle."""
+    op, (x, w, *_) = node.op, node.inputs
+    if op.groups != 1 or op.zero or set(op.strides) == {1} or not dims.is_static(w.shape):
+        return False
+    if not dtypes.is_float(x.dtype) or x.dtype != op.accumulate:
+        return False
+    channels, outputs, *kernel = dims.numbers(w.shape)
+    phases = dims.product(a.phases for a in _axes(op, kernel))
+    return outputs * phases < LANES and outputs * dims.product(kernel) <= channels
+
+
+def _added_up(rewriter: Rewriter, node: Node[Conv]) -> Value:
+    op, (x, w) = node.op, (rewriter.of(v) for v in node.inputs)
+    rank, (channels, outputs, *kernel) = len(op.strides), dims.numbers(w.shape)
+    rows = outputs * dims.product(kernel)
+    steps = [Reshape((channels, rows)), Transpose((1, 0)), Reshape((rows, channels, *(1,) * rank))]
+    each = replace(
+        op,
+        strides=(1,) * rank,
+        pads=(0,) * 2 * rank,
+        dilations=(1,) * rank,
+        transposed=False,
+        output_padding=(),
+    )
+    (y,) = rewriter.add(each, (x, _moved(rewriter, node, w, steps)), node.origin)
+    sums = OverlapAdd(
+        tuple(kernel), op.strides, dims.numbers(op.pads[:rank]), op.dilations, node.outputs[0].shape[2:]
+    )
+    return rewriter.add(sums, (y,), node.origin, [node.outputs[0].name])[0]
+
+
 def _unfolded(rewriter: Rewriter, node: Node[Conv]) -> Value:
     op, x = node.op, rewriter.of(node.inputs[0])
     rank, shape = len(op.strides), node.outputs[0].shape
@@ -136,12 +171,7 @@ def _unfolded(rewriter: Rewriter, node: Node[Conv]) -> Value:
         return rewriter.add(op, inputs, node.origin, names)[0]
 
     w = rewriter.of(node.inputs[1])
-    steps = _turning(w.shape, op, axes)
-    if w.constant is not None:
-        w = _turned(w.constant, steps)
-    else:
-        for step in steps:
-            w = add(step, w, *_filling(step, w.dtype))
+    w = _moved(rewriter, node, w, _turning(w.shape, op, axes))
     name = [node.outputs[0].name]
     if set(op.strides) == {1} and plain.infer(Need(), x.tensor, w.tensor)[0].shape == shape:
         return add(plain, x, w, names=name)  # nothing is to be cut off
@@ -190,6 +220,15 @@ def _turning(shape: Shape, op: Conv, axes: list[Axis]) -> list[Op]:
         Transpose((0, 2, *phases, 1, *places)),
         Reshape((groups * outputs * dims.product(between), inside, *taps)),
     ]
+
+
+def _moved(rewriter: Rewriter, node: Node, w: Value, steps: list[Op]) -> Value:
+    """The weights after these steps."""
+    if w.constant is not None:
+        return _turned(w.constant, steps)
+    for step in steps:
+        (w,) = rewriter.add(step, (w, *_filling(step, w.dtype)), node.origin)
+    return w
 
 
 def _turned(weights: Constant, steps: list[Op]) -> Value:

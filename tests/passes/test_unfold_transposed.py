@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from support.pass_text import agrees, clean, stays
 
-from onnxc.ir.ops import Conv
+from onnxc.ir.ops import Conv, OverlapAdd
 from onnxc.ir.text_parser import parse
 from onnxc.passes.unfold_transposed import unfold_transposed
 
@@ -59,6 +59,28 @@ def test_results_between_two_steps_are_channels(shapes):
     text = convolution(shapes, SHAPES[shapes])
     found = agrees(clean(unfold_transposed), text, constants, tolerance=1e-5, d=4)
     assert [n.op.transposed for n in found.nodes if isinstance(n.op, Conv)] == [False]
+
+
+FEW = {  # (image, weights): attributes
+    ("2, 20, 3, 4", "20, 2, 3, 3"): "strides=(2, 2) pads=(1, 0, 0, 1) output_padding=(1, 0)",
+    ("1, 64, d, 3", "64, 1, 4, 4"): "strides=(2, 2) pads=(1, 1, 1, 1)",
+    ("1, 16, 5", "16, 1, 16"): "strides=(8,) pads=(4, 4)",
+    ("1, 32, 3, 5", "32, 1, 3, 3"): "strides=(2, 2) pads=(0, 1, 2, 1) dilations=(2, 2)",
+    ("1, 12, 8, 9", "12, 1, 4, 3"): "strides=(2, 1) pads=(0, 1, 2, 1)",
+}
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("shapes", FEW, ids=str)
+def test_taps_of_few_results_are_outputs_and_added_up(shapes, known, monkeypatch):
+    monkeypatch.setattr("onnxc.passes.unfold_transposed.PIXELS", 0)
+    weights = tuple(int(n) for n in shapes[1].split(","))
+    constants = {"w": np.random.default_rng(0).standard_normal(weights).astype(np.float32)} if known else {}
+    text = convolution(shapes, FEW[shapes], known)
+    found = agrees(clean(unfold_transposed), text, constants, tolerance=1e-5, d=4)
+    assert [type(n.op) for n in found.nodes if isinstance(n.op, (Conv, OverlapAdd))] == [Conv, OverlapAdd]
+    (conv,) = (n for n in found.nodes if isinstance(n.op, Conv))
+    assert set(conv.inputs[1].shape[2:]) == {1}
 
 
 def test_of_stride_1_nothing_moves_but_weights():
