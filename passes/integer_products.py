@@ -319,8 +319,8 @@ class _Integers:
         return self.rewriter.add(real.node.op, operands, node.origin, [node.outputs[0].name])
 
     def _places(self, node: Node[Reduce]) -> tuple[Value, ...] | None:
-        """The place of the greatest number is that of the greatest integer, where nobody else makes numbers of
-        these and no two integers become the same one."""
+        """The place of the greatest number is that of the greatest integer, where nobody else makes numbers
+        of these and no two integers become the same one."""
         (real,) = (self.rewriter.of(v) for v in node.inputs)
         x, known = quantised(real), np.finfo(np.float32)
         if x is None or self.rewriter.readers[real] > 1 or real.dtype not in ("float32", "int32"):

@@ -223,7 +223,8 @@ class _Planner:
         inside = set(walk(body))
         for home, value in zip(homes, body.outputs[1:]):
             root, _ = self.root(value)
-            moves = root is value and root.producer in inside & self.movable and self._planned_alike(value, home)
+            moves = root is value and root.producer in inside & self.movable
+            moves = moves and self._planned_alike(value, home)
             kept = [*body.outputs, *(v for several in self.keeps.values() for v in several)]
             if not moves or any(self.root(v)[0] is home for v in kept):
                 continue
@@ -413,8 +414,8 @@ class _Planner:
 
 
 def _may_be_output(root: Value, value: Value) -> bool:
-    """Whether what a value is part of, from its first byte on, may lie in the caller's memory for an output; an
-    operator in C tells its own shape."""
+    """Whether what a value is part of, from its first byte on, may lie in the caller's memory for an output;
+    an operator in C tells its own shape."""
     tells = root is not value and root.producer is not None and isinstance(root.producer.op, RuntimeCall)
     return not tells and root.tensor.nbytes == value.tensor.nbytes and root.tensor.layout is None
 
