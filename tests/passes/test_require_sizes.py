@@ -44,7 +44,7 @@ def test_sizes_that_are_known_to_fit_are_not_asked():
     )
 
 
-def test_what_data_tells_is_asked_as_soon_as_it_is_told():
+def test_what_data_tells_is_asked_before_the_node_that_needs_it():
     becomes(
         require_sizes,
         """graph g(%x: float32[2, n], %s: int64[1]) {
@@ -57,8 +57,8 @@ def test_what_data_tells_is_asked_as_soon_as_it_is_told():
         """graph g(%x: float32[2, n], %s: int64[1]) {
         %0 = map(%x) { neg($0) }
         bind(%s) symbols=(k)
-        require() kind=least sizes=(n, k) code=dims_mismatch
         %1 = map(%0) { exp($0) }
+        require() kind=least sizes=(n, k) code=dims_mismatch
         %2 = slice(%1) starts=(0, 0) sizes=(2, k) steps=(1, 1)
         return %2
     }""",
@@ -84,8 +84,8 @@ def test_what_a_branch_needs_is_asked_where_it_is_taken():
             %1 = map(%a) { neg($0) }
             return %1
         } otherwise=(%a: float32[n], %b: float32[m]) {
-            require() kind=least sizes=(n, 3) code=dims_mismatch
             %2 = map(%a) { exp($0) }
+            require() kind=least sizes=(n, 3) code=dims_mismatch
             %3 = slice(%2) starts=(0) sizes=(3) steps=(1)
             return %3
         } : float32[k]
