@@ -67,8 +67,9 @@ class RunMemory(FunctionBody):
 
     def make(self, value: Value) -> str:
         """The address for a value that is about to be written; its memory is obtained where it is not
-        planned."""
-        return self.obtain(self.plan.locations[value], value.tensor.nbytes)
+        planned and no operand has it."""
+        location = self.plan.locations[value]
+        return self.at(location) if value in self.plan.over else self.obtain(location, value.tensor.nbytes)
 
     def obtain(self, location: Location, nbytes: Dimension) -> str:
         f = self.f

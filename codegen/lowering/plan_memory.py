@@ -75,6 +75,7 @@ class MemoryPlan:
     packed: dict[tuple[Node, int], Location] = field(default_factory=dict)
     constants: list[Constant] = field(default_factory=list)
     copies: list[tuple[int, Value]] = field(default_factory=list)  # outputs that are copied when the run ends
+    over: set[Value] = field(default_factory=set)  # results in the memory of an operand, which is there
     static: bool = True
     arena_bytes: int = 0  # when static
     slots: int = 0
@@ -216,6 +217,7 @@ class _Planner:
                 if dies and not placed and self._fits_over(node, result, root):
                     self.source[result] = root, offset
                     self.last[root] = self.last[result]
+                    self.plan.over.add(result)
 
     def _carry_in_place(self, loop: Loop) -> None:
         """What becomes of a carried value has its memory, if all that reads it is done by then."""

@@ -257,6 +257,30 @@ def test_overwritten_operands_agree_in_any_memory(tmp_path):
     agrees_in_any_memory(model, tmp_path, [{"x": floats(n, 24), "y": floats(24)} for n in (1, 0, 5, 64)])
 
 
+def test_a_part_whose_size_is_data_is_overwritten_where_it_lies(tmp_path):
+    w = Weights(4)
+    w.add("w", 6, 24)
+    model = parsed(
+        """
+        parts (float[2, n, 6] x, int64[1] k) => (float[1, m, 24] y) {
+            none = Constant <value = int64[4] {0, 0, 0, 0}> ()
+            last = Constant <value = int64[1] {0}> ()
+            pads = Concat <axis = 0> (none, k, last)
+            a = Pad (x, pads)
+            b = MatMul (a, w)
+            first, second = Split <axis = 0, num_outputs = 2> (b)
+            sums = ReduceSum <keepdims = 1> (first)
+            c = Exp (second)
+            d = CumSum (c, last)
+            y = Sub (d, sums)
+        }""",
+        w,
+        opset=18,
+    )
+    feeds = [{"x": floats(2, n, 6), "k": np.array([k])} for n, k in ((3, 2), (1, 0), (9, 40))]
+    agrees_in_any_memory(model, tmp_path, feeds)
+
+
 # Places
 
 
