@@ -158,7 +158,7 @@ FETCHED = 0.6  # of the time that a result's lines take longer from far, for whi
 # Bytes moved, for each byte that a kernel stores or reads.
 READ = 0.85  # that it reads from caches: rates are those of copies, which read as much as they write
 WRITTEN = 2 - READ  # that it writes, whose line is read before
-APART = 0.1  # by what goes down columns of a matrix as it lies: lines that two panels share
+APART = 0.05  # by what goes down columns of a matrix as it lies: lines that two panels share
 FAR_APART = 0.35  # the same beyond the second-level cache, where each row begins anew
 PACKING = 2.5  # by a step that packs a matrix: read along columns, written, read again
 

@@ -82,8 +82,8 @@ def estimate(node: Node[Contract], product: Product, tiling: Tiling, target: Tar
     n, depth, repeats = (dims.typical(d) for d in (product.n.size, product.depth, product.repeats))
     rows, some = tiling.rows, steps_together(target, tiling.rows)
     vectors, pieces = -(-n // tiling.lanes), -(-n // (tiling.vectors * tiling.lanes))
-    step = costs.step_time(target, rows * (some + 1), some + 2 * rows, others=some)
-    found = Estimate(compute=step * vectors * (-(-depth // some) + 2))  # before and behind the products, too
+    step = costs.step_time(target, rows * (some + 1), some + 2 * rows, others=some + 2 * rows)
+    found = Estimate(compute=step * vectors * (-(-depth // some) + 4))  # before and behind the products, too
     found += costs.overhead(target, pieces * (costs.TILE + costs.PIECE_ROW * -(-depth // some)))
     found = found * repeats + costs.epilogue(target, node, product.accumulate) + costs.traffic(target, node)
     return found + costs.step(target)
