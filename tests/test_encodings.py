@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 SOURCES = [path for room in ("onnxc", "passes", "codegen") for path in sorted((ROOT / room).rglob("*.py"))]
 
@@ -21,6 +23,23 @@ def leaves_encoding_open(call):
     return "text" in named or name in ("read_text", "write_text", "TextIOWrapper")
 
 
+@pytest.mark.parametrize(
+    ("call", "open_"),
+    [
+        ("open(path)", True),
+        ("open(path, 'w')", True),
+        ("open(path, 'rb')", False),
+        ("open(path, encoding='utf-8')", False),
+        ("path.read_text()", True),
+        ("path.write_text(text, encoding='utf-8')", False),
+        ("subprocess.run(command, text=True)", True),
+        ("os.fdopen(file, 'w')", True),
+    ],
+)
+def test_the_rule_tells_calls_apart(call, open_):
+    assert leaves_encoding_open(ast.parse(call).body[0].value) is open_
+
+
 def test_text_names_its_encoding():
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
@@ -28,4 +47,4 @@ def test_text_names_its_encoding():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and leaves_encoding_open(node)
     ]
-    assert not found
+    assert SOURCES and not found

@@ -36,7 +36,7 @@ def equal_sizes(graph: Graph, asked: Collection[str]) -> dict[str, Equal]:
     known = _Known()
     for node in _needed(graph):
         needs = requirements(node) if _has_variables(node) else []
-        least = {(need.a, need.b) for need in needs if need.kind == "least"}
+        least = {(need.a, need.b) for need in needs if need.kind == "least"}  # in both directions is equal
         for need in needs:
             if need.kind == "equal" or ((need.a, need.b) in least and (need.b, need.a) in least):
                 known.learn(need)
