@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from functools import partial, wraps
+from functools import partial, reduce, wraps
 from pathlib import Path
 
 from .codegen.library import custom, files, header, images, link, objects, workers
@@ -113,13 +113,17 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
 
     @wraps(narrow_products)
     def narrowed(graph: Graph) -> Graph:
-        found = narrow_products(graph, target, asked=options.precision == "bf16")
-        return graph if found is graph else fuse_maps(fold_constants(found))
+        return narrow_products(graph, target, asked=options.precision == "bf16")
 
-    @wraps(flatten_pixels)
-    def flattened(graph: Graph) -> Graph:
-        found = flatten_pixels(graph)
-        return graph if found is graph else fold_constants(found)
+    def settled(step: Callable[[Graph], Graph], *after: Callable[[Graph], Graph]) -> Callable[[Graph], Graph]:
+        """The step and, where it does something, what follows from that."""
+
+        @wraps(step)
+        def steps(graph: Graph) -> Graph:
+            found = step(graph)
+            return graph if found is graph else reduce(lambda made, each: each(made), after, found)
+
+        return steps
 
     return (
         require_sizes,
@@ -166,9 +170,9 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         fold_affine,
         project_early,
         fuse_maps,  # what reads such a convolution now reads a sum
-        flattened,  # with `fold_constants` of places and weights
+        settled(flatten_pixels, fold_constants),  # places and weights
         fuse_resampling,
-        narrowed,  # where it does something, with `fold_constants` and `fuse_maps` of what it made
+        settled(narrowed, fold_constants, fuse_maps),
         told(join_convolutions),
         attend_stored,
         fuse_epilogues,
