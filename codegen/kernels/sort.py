@@ -13,24 +13,29 @@ in all of these at once (`codegen/tiles/sorted_lanes.py`). Every line, or vector
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 
 from ...ir import dims, dtypes
 from ...ir.graph import Node
 from ...ir.ops import Sort
 from ...records import dataclass
-from ...target import Target
+from ...target import Ability, Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText, Offer, as_it_is, single
 from ..nests.nest import ERROR_BYTES, displaced
 from ..text.emitter import Function, Reg, mangled, vector_constant, vector_type
 from ..text.memory import Count
+from ..tiles.packing import padded
 from ..tiles.sorted_lanes import LANES, SortedLanes, bytes_of, sort_key
 
 SHORT = 64  # elements of a line that are ranked by comparing each with each
 SHORTEST = 16  # the same, where only a few are wanted of it
 LONGEST = 1 << 31  # elements of a line whose vectors have indices of 32 bits
+TOGETHER = 4  # lines, at least, that lie one behind another and are sorted side by side
+LENGTHS = [1 << n for n in range(3, 13)]  # of lines of which the run tells how long they are
 FEW = 64  # elements that are wanted of a line and fit in vectors
 LEFT = 0.3  # of a line, about, when a bound has ruled out what cannot be among a few
 DIGITS = 256
@@ -48,23 +53,56 @@ pack = as_it_is
 def _cost(node: Node[Sort], target: Target) -> Estimate:
     """Short lines compare each element with each, long ones move it once a digit and run through the
     counts."""
-    x = node.inputs[0]
+    x, few = node.inputs[0], _few(node)
     length, digits = dims.typical(x.shape[node.op.axis]) if x.rank else 1, dtypes.itemsize(x.dtype)
-    few = _few(node)
+    lines = dims.typical(dims.product(x.shape[: node.op.axis])) if x.rank else 1
     if few is not None and _lines(node, target) > 1:
-        put = min(
-            1.0, 2 * LANES * few / length
-        )  # of all elements: those that come among the first of any line
-        each = costs.BESIDE + put * few * costs.MOVED_UP
-    elif few is not None and length > _ranked(few):
-        each = costs.COMPARED * 3 / LANES + 3 * costs.RANK * few / length
-    elif length <= SHORT:
-        each = costs.RANK + costs.COMPARED * length / LANES
+        each = _beside(few, length)
+    elif few is not None and length <= _longest_behind(node, target) and lines >= TOGETHER:
+        each = _behind(target, few, length, lines)
+    elif few is not None or length <= SHORT:
+        each = _alone(few, length)
     else:
         wanted = 1.0 if node.op.count is None else dims.typical(node.op.count) / length
         kept = max(LEFT, wanted) if wanted < 1 else 1.0
         each = costs.KEY + digits * (kept * costs.DIGIT + costs.COUNTED * DIGITS / length)
     return costs.overhead(target, each * dims.typical(x.tensor.count)) + costs.step(target)
+
+
+def _alone(few: int | None, length: int) -> float:
+    """Cycles of an element of a line that is ranked, or of which a few are found, by itself."""
+    if few is None or length <= _ranked(few):
+        return costs.RANK + costs.COMPARED * length / LANES
+    filled = -(-few // LANES) * LANES
+    put = costs.INSERTED * (filled + (length - filled) % LANES)  # those that are not compared as a vector
+    found = costs.FOUND * few * math.log(length / filled)
+    return costs.COMPARED * 3 / LANES + (costs.FEW_OF_LINE + put + found) / length
+
+
+def _beside(few: int, length: int) -> float:
+    """The same of lines side by side."""
+    put = min(1.0, 2 * LANES * few / length)  # of all elements: those that come among the first of any line
+    return costs.BESIDE + put * few * costs.MOVED_UP
+
+
+def _behind(target: Target, few: int, length: int, lines: int) -> float:
+    """The same of so many lines that lie one behind another."""
+    gathered = costs.BEHIND if Ability.GATHER in target.abilities else costs.GATHERED
+    return padded(lines, LANES) / lines * (gathered + _beside(few, length))
+
+
+def _longest_behind(node: Node[Sort], target: Target) -> int:
+    """How long lines that lie one behind another may be to be sorted side by side, where a few elements of
+    each are wanted: 0 where that takes longer than to look at them one by one."""
+    x, few, axis = node.inputs[0], _few(node), node.op.axis
+    if few is None or dims.product(x.shape[axis + 1 :]) != 1:
+        return 0
+    length, outer = x.shape[axis], dims.product(x.shape[:axis])
+    lengths = (length,) if isinstance(length, int) else LENGTHS
+    lines = outer if isinstance(outer, int) else LANES
+    if lines < TOGETHER:
+        return 0
+    return max((n for n in lengths if n and _behind(target, few, n, lines) < _alone(few, n)), default=0)
 
 
 def _few(node: Node[Sort]) -> int | None:
@@ -95,56 +133,83 @@ def _lines(node: Node[Sort], target: Target) -> int:
 
 
 def emit(node: Node[Sort], choice: Choice[None], target: Target) -> Code:
-    (x,), axis = node.inputs, node.op.axis
-    length = x.shape[axis] if x.rank else 1
-    inner = dims.product(x.shape[axis + 1 :]) if x.rank else 1
-    blocks = dims.ceil_divide(inner, _lines(node, target))
-    item = dtypes.itemsize(x.dtype)
-    k = KernelText(target)
-    with k.entry() as f:
-        n, stride = f.size(length), f.size(inner)
-        count = n if node.op.count is None else f.size(node.op.count)
-        memory = Memory.at(f, n, item)
+    return _Sorting(node, target).code(choice)
 
-        def places(outer: str, lane: str) -> tuple[str, str, str]:
-            """A line's elements and results."""
-            of, to = (f.add(f.mul(outer, f.mul(size, stride)), lane) for size in (n, count))
-            values, indices = (displaced(f, f.output(i), to, size) for i, size in enumerate((item, 8)))
-            return displaced(f, f.input(0), of, item), values, indices
 
-        def one(outer: str, lane: str) -> None:
-            found = places(outer, lane)
-            line = Line(f, x.dtype, node.op.descending, n, count, stride, memory, *found)
-            line.emit(isinstance(length, int), _few(node), inner == 1)
+class _Sorting:
+    """The lines of a node: one by one, or some together that lie side by side or one behind another."""
 
-        def several(outer: str, block: str) -> None:
-            first = f.mul(block, LANES)
-            live: Count = f.minimum(f.sub(stride, first), LANES)
-            if isinstance(inner, int) and inner >= LANES:
-                first, live = f.minimum(first, inner - LANES), None  # the last has some of those before, too
-            found, room = places(outer, first), memory.counts
-            SortedLanes(f, x.dtype, node.op.descending, n, count, stride, live, room, *found).emit()
+    def __init__(self, node: Node[Sort], target: Target):
+        (x,), axis = node.inputs, node.op.axis
+        self.node, self.dtype, self.descending = node, x.dtype, node.op.descending
+        self.item = dtypes.itemsize(x.dtype)
+        self.length = x.shape[axis] if x.rank else 1
+        self.outer, self.inner = (dims.product(s) for s in (x.shape[:axis], x.shape[axis + 1 :]))
+        self.longest = _longest_behind(node, target)
+        self.blocks = dims.ceil_divide(self.inner, _lines(node, target))
+        self.k = KernelText(target)
 
-        with f.loop("%first", "%last") as part:
-            outer, block = f.divide(part.index, f.size(blocks))
-            if blocks == inner:
-                one(outer, block)
-            elif isinstance(inner, int) and isinstance(length, int) and length < LONGEST:
-                several(outer, block)
+    def code(self, choice: Choice[None]) -> Code:
+        with self.k.entry() as self.f:
+            f = self.f
+            self.n, self.stride = f.size(self.length), f.size(self.inner)
+            self.count = self.n if self.node.op.count is None else f.size(self.node.op.count)
+            self.memory = Memory.at(f, self.n, self.item)
+            with f.loop("%first", "%last") as part:
+                self.part(part.index)
+        counted = self.item * DIGITS * 8
+        if self.blocks != self.inner or self.longest:
+            counted = max(counted, SHORT * bytes_of(self.dtype))
+        scratch = ERROR_BYTES + counted + (self.length + LANES) * (2 * self.item + 16)
+        lines = self.outer * self.blocks
+        parts = dims.ceil_divide(self.outer, LANES) if self.longest else lines
+        return single(self.k.step(parts, costs.work(choice.cost, lines * self.length), scratch))
+
+    def part(self, part: str) -> None:
+        """A line, or several: together where the run finds that they are short enough and many."""
+        f, is_known = self.f, isinstance(self.length, int)
+        outer, block = f.divide(part, 1 if self.longest else f.size(self.blocks))
+        if not self.longest and self.blocks == self.inner:
+            return self.one(outer, block)
+        first, lines = (outer, self.outer) if self.longest else (block, self.inner)
+        first = f.mul(first, LANES)
+        live, together = f.minimum(f.sub(f.size(lines), first), LANES), []
+        if self.longest:
+            together += [] if is_known else [f.compare("sle", self.n, self.longest)]
+            together += [] if isinstance(self.outer, int) else [f.compare("sge", live, TOGETHER)]
+        elif not (is_known and isinstance(self.inner, int) and dims.number(self.length) < LONGEST):
+            together = [f.compare("sgt", self.stride, 1), f.compare("slt", self.n, LONGEST)]
+        several = f.all_of(*together)
+        with f.when(several) if together else nullcontext():
+            if self.longest:
+                self.together(first, "0", live)
+            elif isinstance(self.inner, int) and self.inner >= LANES:
+                # the last has some of those before, too
+                self.together(outer, f.minimum(first, self.inner - LANES), None)
             else:
-                together = f.binary("and", f.compare("sgt", stride, 1), f.compare("slt", n, LONGEST))
-                with f.when(together):
-                    several(outer, block)
-                with f.when(f.invert(together)):
-                    first = f.mul(block, LANES)
-                    with f.loop(first, f.minimum(f.add(first, LANES), stride)) as lane:
-                        one(outer, lane.index)
-    counted = item * DIGITS * 8
-    if blocks != inner:
-        counted = max(counted, SHORT * bytes_of(x.dtype))
-    scratch = ERROR_BYTES + counted + (length + LANES) * (2 * item + 16)
-    lines = dims.product(x.shape[:axis]) * blocks if x.rank else 1
-    return single(k.step(lines, costs.work(choice.cost, lines * length), scratch))
+                self.together(outer, first, live)
+        if together:
+            with f.when(f.invert(several)), f.loop(first, f.add(first, live)) as line:
+                self.one(*((line.index, "0") if self.longest else (outer, line.index)))
+
+    def places(self, outer: str, lane: str) -> tuple[str, str, str]:
+        """A line's elements and results."""
+        f = self.f
+        of, to = (f.add(f.mul(outer, f.mul(size, self.stride)), lane) for size in (self.n, self.count))
+        values, indices = (displaced(f, f.output(i), to, size) for i, size in enumerate((self.item, 8)))
+        return displaced(f, f.input(0), of, self.item), values, indices
+
+    def one(self, outer: str, lane: str) -> None:
+        sizes, found = (self.n, self.count, self.stride), self.places(outer, lane)
+        line = Line(self.f, self.dtype, self.descending, *sizes, self.memory, *found)
+        line.emit(isinstance(self.length, int), _few(self.node), self.inner == 1)
+
+    def together(self, outer: str, lane: str, live: Count) -> None:
+        """Those from one on that are `live`."""
+        sizes, (x, values, places) = (self.n, self.count, self.stride), self.places(outer, lane)
+        memory, behind = self.memory.counts, self.longest > 0
+        lines = self.f, self.dtype, self.descending, *sizes, live, memory, x, values, places, behind
+        SortedLanes(*lines).emit()
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""The first of neighbouring lines, in order: lines whose elements lie a row apart are sorted side by side,
-each in a lane of its own.
+"""The first of neighbouring lines, in order: lines whose elements lie side by side, or that lie one behind
+another, are sorted at once, each in a lane of its own.
 
 The first that are so far known stand in memory, a vector of keys and one of indices for each place. An
 element goes behind those that are not greater, in every lane at once: from the last place up, each takes what
@@ -47,7 +47,7 @@ def sort_key(f: Function, dtype: str, descending: bool, bits: Reg) -> Reg:
 class SortedLanes:
     """The lines whose first elements lie side by side at `x`, `live` of them; `n` elements each, `stride`
     elements apart. The first `count` of them go to `values` and `places`. memory: that many times
-    `bytes_of` the dtype."""
+    `bytes_of` the dtype. behind: whether the lines lie one behind another instead, as their results do."""
 
     f: Function
     dtype: str
@@ -60,6 +60,7 @@ class SortedLanes:
     x: str
     values: str
     places: str
+    behind: bool = False
 
     @property
     def _item(self) -> int:
@@ -81,9 +82,15 @@ class SortedLanes:
         with f.loop(self.count, self.n) as loop:
             key, index = self._element(loop.index)
             before = f.compare("ult", key, self._at(last)[0])
-            some = f.compare("ne", f.cast("bitcast", before, f"i{LANES}"), 0)
-            with f.when(some):
+            if self.count == "1":  # is moved as soon as asked for
                 self._put(last, before, key, index)
+            else:
+                some = f.compare("ne", f.cast("bitcast", before, f"i{LANES}"), 0)
+                with f.when(some):
+                    self._put(last, before, key, index)
+        if self.behind:
+            self._store_lines()
+            return
         with f.loop(0, self.count) as loop:
             self._store(loop.index)
 
@@ -91,9 +98,20 @@ class SortedLanes:
         """Every line's element of that index: keys and indices."""
         f = self.f
         start = f.element(self.x, f.mul(index, self.stride), self._item)
-        bits = load_first(f, self._word, LANES, start, self.live, 1)
+        if self.behind:
+            bits = gather(f, shape_of(self._keys)[0], start, self._lines())
+        else:
+            bits = load_first(f, self._word, LANES, start, self.live, 1)
         place = f.broadcast("i32", f.cast("trunc", index, "i32", "i64"), LANES)
         return sort_key(f, self.dtype, self.descending, bits), place
+
+    def _lines(self) -> Reg:
+        """Where the lines begin that lie one behind another: lanes without one have the last."""
+        f, lanes = self.f, vector_constant("i64", range(LANES))
+        if self.live is not None:
+            last = f.broadcast("i64", f.sub(self.live, 1), LANES)
+            lanes = f.select(f.compare("slt", lanes, last), last.type, lanes, last)
+        return f.binary("mul", lanes, f.broadcast("i64", self.n, LANES))
 
     def _slots(self, place: str) -> tuple[str, str]:
         """Where the vectors of keys and of indices of a place are."""
@@ -136,6 +154,17 @@ class SortedLanes:
         at = f.mul(place, self.stride)
         store_first(f, self._word, LANES, values, f.element(self.values, at, self._item), self.live, 1)
         store_first(f, "int64", LANES, index, f.element(self.places, at, 8), self.live, 1)
+
+    def _store_lines(self) -> None:
+        """The same of lines that lie one behind another, line by line."""
+        f, word = self.f, shape_of(self._keys)[0]
+        with f.loop(0, LANES if self.live is None else self.live) as line, f.loop(0, self.count) as place:
+            lane = f.element(self._slots(place.index)[1], line.index, PLACE // LANES)
+            index = f.cast("sext", f.load("i32", lane, 4), "i64", "i32")
+            of = f.element(self.x, f.add(f.mul(line.index, self.n), index), self._item)
+            at = f.add(f.mul(line.index, self.count), place.index)
+            f.store(word, f.load(word, of), f.element(self.values, at, self._item))
+            f.store("i64", index, f.element(self.places, at, 8))
 
 
 def bytes_of(dtype: str) -> int:

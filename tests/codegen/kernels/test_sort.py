@@ -192,6 +192,29 @@ def test_the_first_of_neighbouring_lines(target, dtype):
 
 
 @TARGETS
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float16", "float64", "bfloat16", "int8", "uint16", "int32", "int64", "bool"]
+)
+def test_the_first_of_lines_one_behind_another(target, dtype):
+    for rows in (4, 16, 35):
+        check(target, Sort(1, False, 1), numbers((rows, 9), dtype))
+        check(target, Sort(1, True, 3), numbers((rows, 40), dtype))
+    check(target, Sort(2, True, 20), numbers((3, 7, 33), dtype))
+    for rows, length in ((0, 9), (3, 0), (1, 9), (20, 9), (19, 5000)):
+        count = dims.minimum(dims.symbol("n1"), 4)
+        check(target, Sort(1, True, count), numbers((rows, length), dtype), is_symbolic=True)
+
+
+@TARGETS
+def test_equal_elements_of_lines_one_behind_another_keep_their_order_and_nans_are_the_greatest(target):
+    odd = np.float32([np.nan, -0.0, 0.0, -np.nan, np.inf, 1.0, 1.0, -np.inf] * 40)
+    for descending in (False, True):
+        for count in (1, 6):
+            check(target, Sort(1, descending, count), numbers((20, 40), low=0, high=3))
+            check(target, Sort(1, descending, count), odd.reshape(20, 16))
+
+
+@TARGETS
 def test_equal_elements_of_neighbouring_lines_keep_their_order_and_nans_are_the_greatest(target):
     check(target, Sort(0, False, 6), numbers((40, 20), low=0, high=3))
     check(target, Sort(0, True, 6), numbers((40, 20), low=0, high=3))
