@@ -91,6 +91,9 @@ class Context:
         self.given: list[tuple[int, ...] | None] | None = None  # shapes of inputs
         self.expected: list[tuple[int, ...] | None] = self.unknown  # of these outputs, for such inputs
         self.caller: Any = _caller(self.handle, library, ctypes.addressof(outputs))
+        self.of_texts: frozenset[int] = frozenset(
+            k for k, slot in enumerate(library.slots_in) if slot.port.dtype == "string"
+        )
         self.steps: int = 1024  # of a run that is timed, for which there is room
         self.timed: Any = None  # its memory, to which an interrupted one leaves the library's pointer
         self.arguments: tuple[Any, ...] = prepared(
@@ -107,6 +110,10 @@ class Context:
         caller = self.caller
         if caller is None or memory:
             return self.run_any(values, memory)
+        if self.of_texts:
+            from .texts import as_objects
+
+            values = [as_objects(v) if k in self.of_texts else v for k, v in enumerate(values)]
         found = caller.run(values)
         if type(found) is list:
             return self.taken_from(values, found) if caller.left else found

@@ -43,6 +43,12 @@ class Texts(Record):
         return cls(table.read_texts, table.write_texts, (read, make, drop))
 
 
+def as_objects(value: object) -> object:
+    """An array of numpy's texts as `str` objects, which C reads; another value as it is."""
+    is_text = type(value) is np.ndarray and value.dtype.kind == "U"
+    return value.astype(object) if is_text else value
+
+
 def lend(texts: Texts | None, name: str, array: np.ndarray, lent: list[Any]) -> int:
     """The address of the pointers and lengths of an array's texts; what they point to is appended to `lent`.
     name: of the input, for the error that it is no text."""

@@ -147,10 +147,11 @@ def test_arrays_that_are_only_read_are_usual(load, form):
 
 
 OTHER_TEXTS = {
-    "of a width": np.array(["ä", "c"]),
     "a list": ["ä", "c"],
     "bytes": np.array([b"c", "c"], object),
+    "bytes of a width": np.array([b"c", b""]),
     "surrogates": np.array(["c", "\udcff"], object),
+    "surrogates of a width": np.array(["c", "\udcff"]),
     "no text": np.array(["c", 7], object),
     "nothing": np.array(["c", None], object),
 }
@@ -172,6 +173,18 @@ def test_what_is_no_array_of_texts_is_left_to_python(load, paths, form):
     with open_model("names") as model:
         assert found(lambda: model.run(None, feeds)) == expected
     assert left
+
+
+@pytest.mark.parametrize("texts", [["ä", "c"], ["", ""], ["c\0", "ä\0c"]])
+def test_texts_of_a_width_are_usual(load, paths, texts):
+    feeds = {"t": np.array(texts), "x": rows(2)[:, 0].copy()}
+    expected = in_python(paths["names"], feeds)
+    open_model, left = load
+    left.clear()
+    with open_model("names") as model:
+        for found, wanted in zip(model.run(None, feeds), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+    assert left == []
 
 
 def test_texts_that_are_lent_are_kept_for_the_call_alone(load):
