@@ -10,9 +10,9 @@ from pathlib import Path
 from .codegen.library import custom
 from .errors import CompileError, OnnxcError, one_line, quote
 from .frontend.c_operators import declared_operators
-from .frontend.onnx_ops.rules import Rule
 from .frontend.operator_sets import OperatorSet, read_operator_set
 from .frontend.operators import Operators
+from .frontend.rules import Rule
 from .records import dataclass
 from .target import Target
 

@@ -27,7 +27,7 @@ from ..ir.builder import Builder
 from ..ir.dims import Dimension
 from ..ir.graph import TensorType, Value
 from ..records import dataclass
-from .onnx_ops.rules import Rule, Types
+from .rules import Rule, Types
 
 #: What a declaration begins with (onnxc_operator.h): then symbol, domain, version and signature.
 MARK = b"onnxc operator 1\n"

@@ -33,7 +33,6 @@ from .equal_sizes import equal_sizes
 from .fixed_values import leading_to, with_values
 from .lengths import usual_lengths
 from .model_file import ModelFile, open_model
-from .onnx_ops.rules import Rule, is_optional
 from .operator_sets import with_functions
 from .operators import Operators, find_rule
 from .ranks import Ranks
@@ -51,6 +50,7 @@ from .regions import (
     emit_if,
     failing,
 )
+from .rules import Rule, is_optional
 from .states import facts_of_states, sizes_of_states, with_states
 from .walk import all_node_lists, captured_names, initializers, node_lists, topological_order
 

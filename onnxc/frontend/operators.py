@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .. import custom
 from ..records import dataclass
 from . import contrib_ops, ml_ops, onnx_ops
-from .onnx_ops.rules import Rule, rule_table
+from .rules import Rule, rule_table
 
 if TYPE_CHECKING:
     from .operator_sets import OperatorSet

@@ -16,8 +16,8 @@ from ..ir.builder import Builder
 from ..ir.dims import Dimension
 from ..ir.graph import SequenceType, TensorType, UnrankedType, Value
 from ..ir.ops import TypeMismatch
-from .onnx_ops.rules import ANY_RANK, Rank
 from .regions import RuleBuilder, holds
+from .rules import ANY_RANK, Rank
 
 #: Where only the run knows a tensor's rank, what computes with it is imported for 0 to as many axes.
 MOST_AXES = 5

@@ -24,7 +24,7 @@ from .walk import MAX_NESTING, too_deep
 
 if TYPE_CHECKING:
     from .importer import Importer
-    from .onnx_ops.rules import Rank
+    from .rules import Rank
 
 #: Where only the run knows how long a list of sizes or axes is, what follows is imported for 0 to as many.
 MOST_SIZES = 8

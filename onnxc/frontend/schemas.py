@@ -19,8 +19,8 @@ from onnx import AttributeProto, NodeProto
 from ..errors import quote
 from ..ir.graph import MapType, OptionalType, SequenceType, Type
 from ..records import dataclass
-from .onnx_ops.rules import Rule, Types, is_optional
 from .operators import RULES, find_rule
+from .rules import Rule, Types, is_optional
 
 MIN_IR_VERSION, MAX_IR_VERSION = 3, 14
 

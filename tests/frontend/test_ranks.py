@@ -11,8 +11,8 @@ from onnx import helper
 import onnxc
 from onnxc.errors import RunError
 from onnxc.frontend.importer import import_model
-from onnxc.frontend.onnx_ops.rules import Rank
 from onnxc.frontend.operators import RULES
+from onnxc.frontend.rules import Rank
 from onnxc.ir import ops
 from onnxc.ir.graph import walk
 from onnxc.ir.interpret import InterpretError, run_graph

@@ -12,7 +12,7 @@ from ...ir.graph import Value
 from ..onnx_ops import activations
 from ..onnx_ops.activations import gelu, tanh_gelu
 from ..onnx_ops.common import wide
-from ..onnx_ops.rules import Types
+from ..rules import Types
 from .schema import FLOATS, HALVES, Half, T, contrib_op
 
 All = Annotated[Value, Types.of("T", *FLOATS, "bfloat16")]

@@ -23,8 +23,8 @@ from ..onnx_ops.control import loop
 from ..onnx_ops.indexing import ReverseSequence
 from ..onnx_ops.recurrent import DIRECTIONS, activations_of, biases, of_each_direction, shaped, within
 from ..onnx_ops.reductions import softmax
-from ..onnx_ops.rules import Types
 from ..regions import Region
+from ..rules import Types
 from .schema import contrib_op
 
 Real = Annotated[Value, Types.of("T", "float", "double")]

@@ -19,7 +19,7 @@ from ...ir import dims, ops
 from ...ir.graph import Value
 from ...target import find_target
 from ..onnx_ops import pooling, resize
-from ..onnx_ops.rules import onnx_op
+from ..rules import onnx_op
 from .fused import FusedConv
 from .schema import Scale as Float
 

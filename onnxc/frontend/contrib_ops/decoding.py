@@ -19,7 +19,7 @@ from ..onnx_ops.attention import attend, join_heads, split_heads
 from ..onnx_ops.common import agreed, checked, generate, insert_axes, one_of, widened, zeros
 from ..onnx_ops.movement import padded
 from ..onnx_ops.normalization import RMSNormalization
-from ..onnx_ops.rules import Types
+from ..rules import Types
 from .caches import Storage, Window, written
 from .schema import HALVES, T, contrib_op
 

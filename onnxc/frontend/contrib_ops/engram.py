@@ -18,7 +18,7 @@ from ...ir.graph import Value
 from ...records import dataclass
 from ..onnx_ops.common import checked, generate, insert_axes, length, scalar, widened, zeros
 from ..onnx_ops.normalization import RMSNormalization
-from ..onnx_ops.rules import Types
+from ..rules import Types
 from .schema import T, contrib_op
 
 M = Annotated[Value, Types.of("M", "int32", "int64")]

@@ -12,7 +12,7 @@ from ...ir.graph import Value
 from ..onnx_ops import activations, movement, normalization
 from ..onnx_ops.activations import softplus
 from ..onnx_ops.common import along
-from ..onnx_ops.rules import Types, onnx_op
+from ..rules import Types, onnx_op
 from .schema import INTEGERS, Wide
 
 Any = Annotated[

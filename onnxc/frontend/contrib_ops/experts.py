@@ -21,7 +21,7 @@ from ...ir.graph import Value
 from ...records import dataclass
 from ..onnx_ops.activations import tanh_gelu
 from ..onnx_ops.common import agreed, generate, insert_axes, one_of, widened
-from ..onnx_ops.rules import Types
+from ..rules import Types
 from .low_bit import fields, widened_blocks
 from .schema import HALVES, T, contrib_op
 

@@ -11,7 +11,7 @@ from ...ir.graph import Value
 from ..onnx_ops import convolution, linear
 from ..onnx_ops.common import widened
 from ..onnx_ops.reductions import softmax
-from ..onnx_ops.rules import Types
+from ..rules import Types
 from .activations import activated
 from .schema import FLOATS, Wide, contrib_op
 

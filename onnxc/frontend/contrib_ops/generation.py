@@ -13,8 +13,8 @@ from ...ir.dims import Dimension
 from ...ir.graph import Value
 from ..onnx_ops.common import checked, insert_axes, one_of, scalar, zeros
 from ..onnx_ops.movement import padded
-from ..onnx_ops.rules import Types
 from ..regions import RuleBuilder
+from ..rules import Types
 from .beams import Beams
 from .logits import Limits
 from .networks import Gpt, Network, encoded

@@ -15,7 +15,7 @@ from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..onnx_ops import convolution
 from ..onnx_ops.common import checked, generate, one_of
-from ..onnx_ops.rules import Types
+from ..rules import Types
 from .schema import FLOATS, Int64, contrib_op
 
 Image = Annotated[Value, Types.of("T1", *FLOATS)]

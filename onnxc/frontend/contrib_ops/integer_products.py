@@ -12,7 +12,7 @@ from ..onnx_ops.common import scalar
 from ..onnx_ops.linear import MatMulInteger, of_product, product
 from ..onnx_ops.quantization import DequantizeLinear, DynamicQuantizeLinear, centred, quantised
 from ..onnx_ops.recurrent import lstm
-from ..onnx_ops.rules import Types
+from ..rules import Types
 from .schema import BYTES, contrib_op
 
 Left = Annotated[Value, Types.of("T1", *BYTES)]

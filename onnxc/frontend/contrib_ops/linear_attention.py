@@ -20,7 +20,7 @@ from ..onnx_ops.activations import softplus
 from ..onnx_ops.common import generate, insert_axes, length, one_of, scalar, widened, with_size, zeros
 from ..onnx_ops.convolution import by_channels
 from ..onnx_ops.normalization import RMSNormalization
-from ..onnx_ops.rules import Types, onnx_op
+from ..rules import Types, onnx_op
 from .engram import Packed
 from .matrix_states import Tokens, recurrence, transitions
 from .schema import HALVES, T, contrib_op

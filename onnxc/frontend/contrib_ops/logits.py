@@ -16,7 +16,7 @@ from ...ir.expr import Expr
 from ...ir.graph import Value
 from ...records import dataclass
 from ..onnx_ops.common import agreed, zeros
-from ..onnx_ops.rules import Types
+from ..rules import Types
 from .schema import contrib_op
 from .timestamps import Timestamps
 

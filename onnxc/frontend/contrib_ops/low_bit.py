@@ -21,7 +21,7 @@ from ...ir.ranges import value_range
 from ..onnx_ops.common import choose, generate, one_of, zeros
 from ..onnx_ops.linear import product
 from ..onnx_ops.quantization import DequantizeLinear, dequantised, refuse_bad_scale, views
-from ..onnx_ops.rules import Types
+from ..rules import Types
 from ..tensors import unpacked
 from .schema import HALVES, contrib_op
 

@@ -12,7 +12,7 @@ from ...ir.graph import Value
 from ..onnx_ops import normalization
 from ..onnx_ops.common import checked, insert_axes, wide, widened, zeros
 from ..onnx_ops.quantization import DequantizeLinear
-from ..onnx_ops.rules import Types, onnx_op
+from ..rules import Types, onnx_op
 from .schema import BYTES, FLOATS, Half, T, contrib_op
 
 Ids = Annotated[Value, Types.of("T1", "int32")]

@@ -8,7 +8,7 @@ from ...ir import dims, expr, ops
 from ...ir.graph import TensorType, Value
 from ..onnx_ops import constants, convolution, indexing, movement, sampling
 from ..onnx_ops.common import generate, one_of, require_square
-from ..onnx_ops.rules import Types
+from ..rules import Types
 from .schema import FLOATS, INTEGERS, Int64, Wide, contrib_op
 
 _ANY = (*FLOATS, *INTEGERS, "bool", "string", "complex64", "complex128")

@@ -18,7 +18,7 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..onnx_ops.common import element_type, generate
-from ..onnx_ops.rules import Types
+from ..rules import Types
 from .schema import contrib_op
 
 Packed = Annotated[Value, Types.of("T1", "uint8")]

@@ -18,7 +18,7 @@ from ..onnx_ops import activations, convolution, pooling, quantization
 from ..onnx_ops.common import mean, scalar
 from ..onnx_ops.quantization import centred, quantised, refuse_bad_scale
 from ..onnx_ops.reductions import softmax
-from ..onnx_ops.rules import Rank, Types
+from ..rules import Rank, Types
 from .schema import BYTES, Bytes, Scale, contrib_op
 
 # From and to numbers -----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Annotated
 
 from ...ir.graph import Value
-from ..onnx_ops.rules import Types, onnx_op
+from ..rules import Types, onnx_op
 
 contrib_op = partial(onnx_op, since=1, domain="com.microsoft")
 

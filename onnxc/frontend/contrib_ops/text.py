@@ -9,8 +9,8 @@ from ...ir import dtypes, expr, ops
 from ...ir.expr import Expr
 from ...ir.graph import TensorType, Value
 from ..automaton import regex_automaton
-from ..onnx_ops.rules import Types
 from ..onnx_ops.text import texts
+from ..rules import Types
 from .schema import contrib_op
 
 Text = Annotated[Value, Types.of("T", "string")]

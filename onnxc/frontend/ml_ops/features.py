@@ -9,7 +9,7 @@ import numpy as np
 from ...ir import dims, dtypes, expr, ops
 from ...ir.graph import Value
 from ..onnx_ops.common import generate
-from ..onnx_ops.rules import onnx_op
+from ..rules import onnx_op
 from .labels import place_of
 from .scores import checked_length, floats, rows_of
 

@@ -12,8 +12,8 @@ from ...ir import dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.expr import Expr
 from ...ir.graph import Value
-from ..onnx_ops.rules import onnx_op
 from ..onnx_ops.text import places
+from ..rules import onnx_op
 
 ml_op = partial(onnx_op, domain="ai.onnx.ml")
 

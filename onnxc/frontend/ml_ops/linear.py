@@ -16,7 +16,7 @@ from ...ir import expr, ops
 from ...ir.builder import Builder
 from ...ir.expr import Expr
 from ...ir.graph import TensorType, Value
-from ..onnx_ops.rules import onnx_op
+from ..rules import onnx_op
 from .scores import checked_length, floats, labels_of, named, rows_of, single_score, top_class, transformed
 
 ml_op = partial(onnx_op, domain="ai.onnx.ml")

@@ -13,7 +13,7 @@ from ...ir import dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.graph import MapType, SequenceType, TensorType, Value
 from ..onnx_ops import casting
-from ..onnx_ops.rules import onnx_op
+from ..rules import onnx_op
 from .labels import place_of
 from .scores import labels_of
 

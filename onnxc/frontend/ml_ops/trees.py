@@ -14,7 +14,7 @@ import numpy as np
 from ...ir import dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.graph import Value
-from ..onnx_ops.rules import onnx_op
+from ..rules import onnx_op
 from .forests import MODES, Aggregate, Forest
 from .scores import (
     TRANSFORMS,

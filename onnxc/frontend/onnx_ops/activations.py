@@ -6,8 +6,8 @@ import math
 
 from ...ir import dtypes, expr, ops
 from ...ir.expr import Expr
+from ..rules import BROADCAST, onnx_op
 from .common import along, floating, one_of, scalar, with_consumed_inputs
-from .rules import BROADCAST, onnx_op
 
 
 @onnx_op(since=6)

@@ -17,10 +17,10 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
 from ...records import dataclass
+from ..rules import onnx_op
 from .common import element_type, generate, insert_axes, one_of, wide
 from .movement import padded
 from .reductions import softmax
-from .rules import onnx_op
 
 # Heads -------------------------------------------------------------------------------------------
 

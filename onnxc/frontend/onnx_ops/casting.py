@@ -7,9 +7,9 @@ from ...ir import dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.expr import Expr
 from ...ir.graph import TensorType, Value
+from ..rules import onnx_op
 from ..tensors import ELEMENT_CODES
 from .common import element_type, one_of
-from .rules import onnx_op
 
 #: Greatest finite values, which saturating conversions give for whatever is greater.
 _GREATEST = {"float8e4m3fn": 448.0, "float8e4m3fnuz": 240.0, "float8e5m2": 57344.0, "float8e5m2fnuz": 57344.0}

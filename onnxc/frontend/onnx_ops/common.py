@@ -21,8 +21,8 @@ from ...ir.expr import Expr
 from ...ir.graph import Constant, TensorType, Value
 from ...ir.interpret import VALUE_LIMIT
 from ..regions import MOST_SIZES, Region, decided, emit_if
+from ..rules import Rule
 from ..tensors import DTYPE_NAMES
-from .rules import Rule
 
 # Element types -----------------------------------------------------------------------------------
 

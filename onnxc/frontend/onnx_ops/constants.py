@@ -9,8 +9,8 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import TensorType, Value
 from ...ir.ranges import repeated_element
+from ..rules import onnx_op
 from .common import checked, element_type, generate, insert_axes, scalar, wide, zeros
-from .rules import onnx_op
 
 #: Of data of more elements than this places are found by the run.
 KNOWN_PLACES = 1 << 12

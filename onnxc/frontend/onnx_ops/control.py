@@ -32,8 +32,8 @@ from ..regions import (
     is_visible,
     only_element,
 )
+from ..rules import ANY_RANKS, onnx_op
 from .common import zeros
-from .rules import ANY_RANKS, onnx_op
 
 _FOREVER = np.iinfo(np.int64).max
 

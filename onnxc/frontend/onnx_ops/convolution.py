@@ -14,9 +14,9 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import Value
 from ...records import dataclass
+from ..rules import onnx_op
 from .common import along, generate, integers, length, one_of, scalar, wide, with_size, zeros
 from .quantization import centred, quantised, refuse_bad_scale
-from .rules import onnx_op
 
 # Windows -----------------------------------------------------------------------------------------
 

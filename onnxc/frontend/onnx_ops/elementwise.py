@@ -9,8 +9,8 @@ from ...ir import dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.expr import Expr
 from ...ir.graph import TensorType, Value
+from ..rules import ANY_RANKS, BROADCAST, onnx_op
 from .common import one_of, with_axis, with_consumed_inputs
-from .rules import ANY_RANKS, BROADCAST, onnx_op
 
 # Arithmetic --------------------------------------------------------------------------------------
 

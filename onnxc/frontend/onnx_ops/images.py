@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...ir import ops
 from ...ir.graph import TensorType
+from ..rules import onnx_op
 from .common import one_of
-from .rules import onnx_op
 
 _FORMATS = ("RGB", "BGR", "Grayscale")
 

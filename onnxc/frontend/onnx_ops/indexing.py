@@ -7,8 +7,8 @@ from ...ir.builder import Builder
 from ...ir.graph import TensorType, Value
 from ...ir.obligations import Shape
 from ..regions import decided
+from ..rules import onnx_op
 from .common import along, checked, generate, length, one_of, scalar, with_size
-from .rules import onnx_op
 
 
 def _indices(x: Value) -> Value:

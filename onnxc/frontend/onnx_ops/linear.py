@@ -15,9 +15,9 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import TensorType, Value
 from ..regions import RuleBuilder
+from ..rules import ANY_RANKS, onnx_op
 from .common import drop_axes, floating, insert_axes, require_square, scalar, wide
 from .quantization import centred, quantised, refuse_bad_scale
-from .rules import ANY_RANKS, onnx_op
 
 # Products ----------------------------------------------------------------------------------------
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.graph import Value
+from ..rules import onnx_op
 from .common import insert_axes, length, one_of, wide
 from .reductions import ReduceMean, log_softmax
-from .rules import onnx_op
 
 
 @onnx_op(since=12, ranks={"weight": 1})

@@ -16,6 +16,7 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import Value
 from ..regions import holds
+from ..rules import onnx_op
 from .common import (
     as_many,
     at_axes,
@@ -30,7 +31,6 @@ from .common import (
     without,
     zeros,
 )
-from .rules import onnx_op
 
 # Shapes ------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
+from ..rules import onnx_op
 from .common import along, element_type, length, mean, wide, with_consumed_inputs
-from .rules import onnx_op
 
 # Rows --------------------------------------------------------------------------------------------
 

@@ -11,9 +11,9 @@ from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import TensorType, Value
+from ..rules import onnx_op
 from .common import integers, length, mean, one_of, wide, widened, zeros
 from .convolution import Window, window
-from .rules import onnx_op
 
 # Windows -----------------------------------------------------------------------------------------
 

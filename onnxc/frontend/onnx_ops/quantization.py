@@ -15,9 +15,9 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
+from ..rules import onnx_op
 from .casting import convert
 from .common import along, element_type, generate
-from .rules import onnx_op
 
 QUANTISED = ("uint8", "int8", "uint16", "int16", "uint4", "int4", "uint2", "int2", *dtypes.SMALL_FLOATS)
 

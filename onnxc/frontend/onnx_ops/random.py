@@ -14,8 +14,8 @@ from ...ir import dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import Value
+from ..rules import onnx_op
 from .common import checked, element_type, generate, one_of, scalar, zeros
-from .rules import onnx_op
 
 
 def _drawn(

@@ -15,8 +15,8 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
+from ..rules import onnx_op
 from .common import checked, one_of, with_size, with_unused
-from .rules import onnx_op
 
 #: Activations with their default alpha and beta; those that use neither take none of the
 #: attributes' values.

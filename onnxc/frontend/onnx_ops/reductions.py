@@ -15,6 +15,7 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import TensorType, Value
+from ..rules import onnx_op
 from .common import (
     axis_flags,
     axis_switch,
@@ -27,7 +28,6 @@ from .common import (
     widened,
     without,
 )
-from .rules import onnx_op
 
 Axes = Value | Sequence[int] | None
 

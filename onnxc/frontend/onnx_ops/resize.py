@@ -22,8 +22,8 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
 from ...records import dataclass
+from ..rules import onnx_op
 from .common import along, distinct_axes, generate, one_of, wide
-from .rules import onnx_op
 
 _NEAREST = {
     "round_prefer_floor": lambda x, scale: expr.ceil(x - 0.5),

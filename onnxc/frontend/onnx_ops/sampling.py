@@ -17,10 +17,10 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import TensorType, Value
 from ...records import dataclass
+from ..rules import onnx_op
 from .common import along, choose, generate, integers, length, number_of, one_of, wide, zeros
 from .convolution import kernel_of, window
 from .movement import padded
-from .rules import onnx_op
 
 # Sampling ----------------------------------------------------------------------------------------
 

@@ -17,9 +17,9 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import OptionalType, SequenceType, TensorType, Type, UnrankedType, Value
 from ..regions import NothingThere, Region, common_type
+from ..rules import ANY_RANKS, Rank, onnx_op
 from .common import element_type, insert_axes, scalar
 from .control import loop
-from .rules import ANY_RANKS, Rank, onnx_op
 
 # What is known -----------------------------------------------------------------------------------
 

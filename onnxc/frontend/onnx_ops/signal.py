@@ -18,8 +18,8 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import TensorType, Value
+from ..rules import onnx_op
 from .common import axis_switch, checked, element_type, generate, length, scalar, wide, zeros
-from .rules import onnx_op
 
 LARGEST_FACTOR = 64  # of a size, that is transformed by one product
 MOVES = 300  # multiply-adds that it takes as long as to turn and move a number between two products

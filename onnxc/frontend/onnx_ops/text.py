@@ -16,9 +16,9 @@ from ...ir.builder import Builder
 from ...ir.graph import TensorType, Value
 from ...ir.text_twins import encoded
 from ..automaton import regex_automaton
+from ..rules import BROADCAST, onnx_op
 from ..text_tables import case_table, changed, integer_table, string_table
 from .common import integers, one_of
-from .rules import BROADCAST, onnx_op
 
 
 def texts(b: Builder, values: Sequence[str]) -> Value:

@@ -11,8 +11,8 @@ from ...ir.builder import Builder
 from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..differentiation import gradients
+from ..rules import onnx_op
 from .common import one_of, scalar
-from .rules import onnx_op
 
 TRAINING = "ai.onnx.preview.training"
 

@@ -24,7 +24,7 @@ from functools import cached_property
 from types import ModuleType, NoneType
 from typing import get_args
 
-from ...records import dataclass
+from ..records import dataclass
 
 
 @dataclass(frozen=True)
