@@ -20,10 +20,10 @@ from math import prod
 from string import ascii_letters
 
 from ..ir import dims
+from ..ir.everywhere import everywhere
 from ..ir.expr import contains
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Attention, Broadcast, Contract, Map, Reshape, Transpose
-from ..ir.regions import everywhere
 from ..records import dataclass
 
 FEW_ROWS = 32  # of a product, which a tile does not fill by far, or barely

@@ -8,9 +8,9 @@ So it is an image, which can be stored in blocks of channels. Constants are, wha
 
 from __future__ import annotations
 
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Rewriter, Value
 from ..ir.ops import Conv, Reshape
-from ..ir.regions import everywhere
 
 
 @everywhere

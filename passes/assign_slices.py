@@ -12,11 +12,11 @@ remains.
 from __future__ import annotations
 
 from ..ir import dims
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Node, Rewriter, Value, constant_value
 from ..ir.ops import Concat, Pad, Scatter, Shape, Slice, Transpose
 from ..ir.progressions import progression
 from ..ir.ranges import repeated_element
-from ..ir.regions import everywhere
 
 
 @everywhere

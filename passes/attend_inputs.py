@@ -14,10 +14,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import dims
+from ..ir.everywhere import everywhere
 from ..ir.expr import input_, where
 from ..ir.graph import Graph, Node, Rewriter, Value, reshaped_constant
 from ..ir.ops import Attention, Contract, Elements, Map, Reshape
-from ..ir.regions import everywhere
 from ..records import dataclass
 
 SAVED = 4  # times fewer products: what else there is to do takes time, too

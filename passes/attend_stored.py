@@ -10,9 +10,9 @@ a few queries; for many its kernel widens a block at a time.
 from __future__ import annotations
 
 from ..ir import dtypes, expr
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Rewriter, Value
 from ..ir.ops import Attention, Map
-from ..ir.regions import everywhere
 
 
 @everywhere

@@ -17,9 +17,9 @@ from typing import TypeGuard
 
 from ..ir import derived, expr
 from ..ir.dims import Dimension
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Node, Rewriter, TensorType, Value, reshaped_constant
 from ..ir.ops import Contract, Conv, Map, Reshape, Transpose
-from ..ir.regions import everywhere
 from ..ir.stored import half_weights, stored_weights
 
 TYPES = ("float32", "float16", "bfloat16")  # that convolutions have kernels of

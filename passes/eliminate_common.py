@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Rewriter, Value
 from ..ir.ops import Bind, Random, RuntimeCall
-from ..ir.regions import everywhere
 
 _UNIQUE = (Bind, Random, RuntimeCall)  # each does what no other does for it
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from ..ir import dims, expr
 from ..ir.dims import Dimension
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.kernel_limits import GATHERED_TYPES
 from ..ir.ops import Broadcast, Gather, Map, Reshape
 from ..ir.ranges import all_inside
-from ..ir.regions import everywhere
 
 FEW = 16  # channels
 FEW_OPEN = 4  # where the run tells the places: each number's is looked up, not that of a pixel

@@ -10,9 +10,9 @@ are a batch by then, so that those that follow each other are taken one by one (
 
 from __future__ import annotations
 
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph
 from ..ir.ops import Conv, Pool
-from ..ir.regions import everywhere
 from ..target import Target
 from .flatten_windows import VOLUME, one_axis_fewer
 

@@ -23,10 +23,10 @@ import numpy as np
 
 from ..ir import dims, dtypes
 from ..ir.dims import Dimension
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Node, Rewriter, TensorType, Value, constant_value
 from ..ir.kernel_limits import TRANSFORMED_CHANNELS, UNROLLED_PRODUCTS
 from ..ir.ops import Broadcast, Concat, Conv, Op, Pad, Pool, Reshape, Slice, Transpose, Unfold
-from ..ir.regions import everywhere
 from ..target import Target
 
 VOLUME = 3  # axes

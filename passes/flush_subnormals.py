@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..ir.everywhere import everywhere
 from ..ir.graph import Constant, Graph, Rewriter, Value
 from ..ir.ops import Contract, Conv
-from ..ir.regions import everywhere
 
 #: The bits of the exponent, which are 0 in a subnormal number and in 0.
 _EXPONENT = {"float32": (np.uint32, 0x7F800000), "float64": (np.uint64, 0x7FF0000000000000)}

@@ -22,11 +22,11 @@ from ..ir import expr
 from ..ir.bodies import pruned
 from ..ir.derived import put_off
 from ..ir.dims import numbers
+from ..ir.everywhere import everywhere
 from ..ir.expr import Expr
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Contract, Conv, Map, Shape
 from ..ir.ranges import are_moderate
-from ..ir.regions import everywhere
 from ..ir.stored import half_weights
 from ..records import dataclass
 

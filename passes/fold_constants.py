@@ -21,11 +21,11 @@ import numpy as np
 from ..ir import dtypes, interpret
 from ..ir.derived import computed, put_off, reshaped, steps_of
 from ..ir.dims import is_static, number, numbers
+from ..ir.everywhere import everywhere
 from ..ir.expr import contains
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.interpret import VALUE_LIMIT
 from ..ir.ops import Broadcast, Map, Op, Random, Reshape, Slice, Transpose
-from ..ir.regions import everywhere
 from ..records import dataclass
 
 TOTAL_LIMIT = 1 << 30  # bytes folded in all

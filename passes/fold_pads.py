@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Node, Rewriter
 from ..ir.ops import Conv, Pad, Shape
-from ..ir.regions import everywhere
 
 
 @everywhere

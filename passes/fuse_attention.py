@@ -22,12 +22,12 @@ from typing import TypeGuard
 
 from ..ir import dims, dtypes, expr
 from ..ir.bodies import composed, pruned
+from ..ir.everywhere import everywhere
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.obligations import Shape
 from ..ir.ops import Attention, Broadcast, Contract, Map, Reduce, ReduceKind, Reshape
 from ..ir.ranges import MODERATE
-from ..ir.regions import everywhere
 from ..records import dataclass
 
 #: A score that is added to a number at or below this is lost in it: where(mask, score, lowest) is score +

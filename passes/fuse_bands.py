@@ -9,10 +9,10 @@ a time, so that these images never leave the caches.
 from __future__ import annotations
 
 from ..ir import dims
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Node, Rewriter
 from ..ir.groups import fuse_chain
 from ..ir.ops import Conv, Pool
-from ..ir.regions import everywhere
 from ..target import Target
 
 FEW = 4  # channels of a network's input

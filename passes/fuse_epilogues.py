@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import dims, expr
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Node, Rewriter, Value, make_node
 from ..ir.ops import Contract, Conv, Map
-from ..ir.regions import everywhere
 from .fuse_maps import MAX_INSTRUCTIONS, MAX_OPERANDS
 
 

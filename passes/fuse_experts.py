@@ -17,10 +17,10 @@ from typing import TypeGuard
 
 from ..ir import dims, expr
 from ..ir.dims import Dimension
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.obligations import Shape
 from ..ir.ops import Broadcast, Contract, Fused, Gather, Reshape, Sort
-from ..ir.regions import everywhere
 from ..records import dataclass
 
 

@@ -23,11 +23,11 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from ..ir import dims, expr
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.groups import fuse_members
 from ..ir.kernel_limits import GATHERED_TYPES
 from ..ir.ops import Broadcast, Gather, Map, Reduce
-from ..ir.regions import everywhere
 
 PICKED_TYPES = (*GATHERED_TYPES, "int32", "int64")
 MOST = 16  # Gathers of a group: the neighbours of a cubic sample

@@ -16,9 +16,9 @@ from dataclasses import replace
 from ..ir import expr
 from ..ir.bodies import composed, gives
 from ..ir.dtypes import itemsize
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Broadcast, Contract, Conv, Map, Reduce, requirements
-from ..ir.regions import everywhere
 
 MAX_INSTRUCTIONS = 64
 MAX_OPERANDS = 8

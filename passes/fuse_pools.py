@@ -11,11 +11,11 @@ a window: it joins where that is little work, or less to read.
 from __future__ import annotations
 
 from ..ir import dtypes, expr
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Node, Rewriter
 from ..ir.groups import fuse_chain
 from ..ir.ops import Map, Pool
 from ..ir.pools import idle, is_conversion, is_elementwise
-from ..ir.regions import everywhere
 
 KINDS = ("max", "sum", "mean")
 STORED = ("float16", "bfloat16", "int8", "uint8", "int16", "uint16")

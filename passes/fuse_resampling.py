@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections import Counter
 
 from ..ir import dims, dtypes, expr
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.groups import fuse_members
 from ..ir.kernel_limits import GATHERED_TYPES
 from ..ir.ops import Gather, Map
 from ..ir.ranges import all_inside
-from ..ir.regions import everywhere
 
 CHEAP = 8  # instructions of a Map that is computed for every neighbour of a pixel
 WIDE = 64  # elements of a row that is repeated: it takes longer to begin shorter ones than to read all again

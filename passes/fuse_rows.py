@@ -17,10 +17,10 @@ from dataclasses import field
 
 from ..ir import dims
 from ..ir.dims import Dimension
+from ..ir.everywhere import everywhere
 from ..ir.expr import topological
 from ..ir.graph import Graph, Node, Rewriter, Value, make_node
 from ..ir.ops import Bind, Fused, If, Loop, Map, Reduce, RuntimeCall
-from ..ir.regions import everywhere
 from ..records import dataclass
 
 MAX_NODES = 24

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..ir.dims import numbers
+from ..ir.everywhere import everywhere
 from ..ir.expr import contains
 from ..ir.graph import Constant, Graph, Node, Rewriter, Value, make_node
 from ..ir.ops import Conv, Fused
-from ..ir.regions import everywhere
 from ..ir.shuffles import Shuffle, shuffle_of
 
 

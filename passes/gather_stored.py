@@ -14,10 +14,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import expr
+from ..ir.everywhere import everywhere
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Gather, Map, Reshape
 from ..ir.ranges import repeated_element
-from ..ir.regions import everywhere
 from .fuse_experts import picked_by
 
 

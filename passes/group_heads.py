@@ -14,10 +14,10 @@ from dataclasses import replace
 from string import ascii_letters
 
 from ..ir import dims, expr
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.obligations import Shape
 from ..ir.ops import Attention, Broadcast, Map, Reshape, Transpose
-from ..ir.regions import everywhere
 from ..records import dataclass
 
 OWN = "qkde"  # the labels of Attention that are no batch axes

@@ -13,9 +13,9 @@ from typing import Any
 
 from ..ir import dtypes, expr
 from ..ir.bodies import gives
+from ..ir.everywhere import everywhere
 from ..ir.graph import Constant, Graph, Rewriter, Value
 from ..ir.ops import Contract, Conv, Map
-from ..ir.regions import everywhere
 
 
 @everywhere

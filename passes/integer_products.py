@@ -21,6 +21,7 @@ import numpy as np
 
 from ..ir import dims, dtypes, expr
 from ..ir.bodies import composed
+from ..ir.everywhere import everywhere
 from ..ir.expr import Expr
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, constant_value
 from ..ir.interpret import run_op
@@ -40,7 +41,6 @@ from ..ir.quantised import (
     quantised,
     weights_of,
 )
-from ..ir.regions import everywhere
 from ..target import Target
 from .flatten_windows import flattened
 

@@ -17,10 +17,10 @@ import numpy as np
 from ..ir import dims, expr
 from ..ir.bodies import pruned
 from ..ir.derived import put_off
+from ..ir.everywhere import everywhere
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Concat, Conv, Map, Slice
-from ..ir.regions import everywhere
 from ..target import Target
 
 NARROW, WIDE = "bfloat16", "float32"

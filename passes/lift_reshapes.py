@@ -19,10 +19,10 @@ from dataclasses import replace
 from string import ascii_letters
 
 from ..ir import dims
+from ..ir.everywhere import everywhere
 from ..ir.expr import contains
 from ..ir.graph import Graph, Node, Rewriter, Value, reshaped_constant
 from ..ir.ops import Contract, Map, Op, Reduce, Reshape, Shape
-from ..ir.regions import everywhere
 from ..ir.requirements import Need
 
 

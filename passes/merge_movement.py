@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections import Counter
 
 from ..ir import dims
+from ..ir.everywhere import everywhere
 from ..ir.expr import input_
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Broadcast, Concat, Map, Op, Pad, Reshape, Shape, Slice, Transpose
-from ..ir.regions import everywhere
 
 MAX_PARTS = 64  # that one Concat joins, so that a long chain of them takes no time square in its length
 

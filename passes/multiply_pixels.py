@@ -11,10 +11,10 @@ strides would put other pixels. All images share the weights. The third scales e
 from __future__ import annotations
 
 from ..ir import dtypes
+from ..ir.everywhere import everywhere
 from ..ir.expr import input_
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Contract, Conv, Map, Reshape
-from ..ir.regions import everywhere
 
 
 @everywhere

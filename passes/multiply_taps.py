@@ -16,9 +16,9 @@ from math import prod
 import numpy as np
 
 from ..ir import dims, dtypes, expr
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Node, Rewriter, Value, constant_value
 from ..ir.ops import Contract, Conv, Op, Pad, Reshape, Slice
-from ..ir.regions import everywhere
 
 MOST_TAPS = 64  # of a window that becomes as many products
 

@@ -25,9 +25,9 @@ from enum import Flag, auto
 import numpy as np
 
 from ..ir import dims, dtypes, expr
+from ..ir.everywhere import everywhere
 from ..ir.graph import Constant, Graph, Node, Rewriter, Value
 from ..ir.ops import Attention, Contract, Conv, Map, Pool
-from ..ir.regions import everywhere
 from ..ir.stored import half_weights, stored_weights
 from ..ir.widths import MOVEMENT, WIDE, moved
 from ..target import Target

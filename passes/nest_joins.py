@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Rewriter, Value
 from ..ir.ops import Concat
-from ..ir.regions import everywhere
 
 Parts = tuple[Value, ...]
 

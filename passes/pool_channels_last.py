@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.dims import Dimension
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Pool, Reshape, Transpose
-from ..ir.regions import everywhere
 
 
 @everywhere

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..ir import dims, expr
+from ..ir.everywhere import everywhere
 from ..ir.expr import Expr
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Concat, Conv, Gather, Map
-from ..ir.regions import everywhere
 from ..records import dataclass
 
 LEAST = 64  # products that every result must save: with fewer, adding what is resized takes longer

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import dims
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Node, Rewriter
 from ..ir.ops import Reduce, Shape
-from ..ir.regions import everywhere
 
 SHORT, LONG = 64, 256  # elements of a row: the fewest, and so many that it takes in no other axis
 FEW = 8  # rows that are searched as one

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import dims
+from ..ir.everywhere import everywhere
 from ..ir.expr import contains
 from ..ir.graph import Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Broadcast, Concat, Contract, Map, Reduce, Reshape, Shape, Slice, Transpose
-from ..ir.regions import everywhere
 
 Axes = frozenset[int]  # along which all places of a value are alike
 

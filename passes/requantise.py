@@ -22,11 +22,11 @@ import numpy as np
 
 from ..ir import dtypes, expr
 from ..ir.bodies import pruned
+from ..ir.everywhere import everywhere
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Rewriter, TensorType, Value, constant_value
 from ..ir.ops import Contract, Conv, Map, Op
 from ..ir.ranges import are_moderate
-from ..ir.regions import everywhere
 from ..records import dataclass
 
 MOST_CONSTANTS = 1 << 16  # elements of a constant operand

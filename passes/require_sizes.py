@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Node, make_node
 from ..ir.ops import Require, requirements
-from ..ir.regions import everywhere
 
 
 @everywhere

@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..ir import expr
+from ..ir.everywhere import everywhere
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, Value
 from ..ir.ops import Attention, Contract, Conv, Map, Op, Pool, Recurrent, Reduce, RuntimeCall
-from ..ir.regions import everywhere
 from ..ir.widths import MOVEMENT, WIDE, TwoWidths, moved
 
 NARROW = "float16"

@@ -14,9 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from ..ir import dtypes
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Rewriter, Value
 from ..ir.ops import Contract
-from ..ir.regions import everywhere
 from ..ir.stored import stored_weights
 from ..target import Target
 

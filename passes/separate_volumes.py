@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from ..ir import dims
 from ..ir.dims import Dimension
+from ..ir.everywhere import everywhere
 from ..ir.expr import contains
 from ..ir.graph import Graph, Node, Rewriter, TensorType, Value, make_node
 from ..ir.ops import (
@@ -36,7 +37,6 @@ from ..ir.ops import (
     Slice,
     Transpose,
 )
-from ..ir.regions import everywhere
 from ..records import dataclass
 from ..target import Target
 from .flatten_windows import is_pointwise, overlap_alone

@@ -15,11 +15,11 @@ from collections import Counter
 from dataclasses import replace
 
 from ..ir import expr
+from ..ir.everywhere import everywhere
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Rewriter
 from ..ir.ops import Contract, Conv
 from ..ir.ranges import MODERATE
-from ..ir.regions import everywhere
 
 #: Operations that take a small difference of what they are given for a small one.
 SMOOTH = frozenset(

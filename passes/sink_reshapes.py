@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections import Counter
 
 from ..ir.dims import Dimension, equal, product, reshaped_axis
+from ..ir.everywhere import everywhere
 from ..ir.expr import contains
 from ..ir.graph import Graph, Node, Rewriter, Value, reshaped_constant
 from ..ir.ops import Conv, Map, Reshape, Shape, Transpose
-from ..ir.regions import everywhere
 
 Order = tuple[int, ...]  # of axes, as a Transpose has it
 

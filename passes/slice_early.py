@@ -19,6 +19,7 @@ import numpy as np
 
 from ..ir import dims, dtypes
 from ..ir.dims import Dimension
+from ..ir.everywhere import everywhere
 from ..ir.expr import Expr, contains, index, input_
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import (
@@ -38,7 +39,6 @@ from ..ir.ops import (
     Slice,
     Transpose,
 )
-from ..ir.regions import everywhere
 from ..records import dataclass
 from .eliminate_dead import bound_by, needed_variables
 

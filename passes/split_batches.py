@@ -13,10 +13,10 @@ from dataclasses import replace
 from string import ascii_letters
 
 from ..ir import dims
+from ..ir.everywhere import everywhere
 from ..ir.expr import contains
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Contract, Map, Reshape, Shape
-from ..ir.regions import everywhere
 
 
 @everywhere

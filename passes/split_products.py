@@ -12,11 +12,11 @@ Reshapes that split the columns, Transposes.
 from __future__ import annotations
 
 from ..ir import dims
+from ..ir.everywhere import everywhere
 from ..ir.expr import contains
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.obligations import Shape
 from ..ir.ops import Contract, Map, Reshape, Slice, Transpose
-from ..ir.regions import everywhere
 from ..records import dataclass
 
 COLUMNS = 64  # that a part has at least

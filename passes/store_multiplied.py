@@ -16,11 +16,11 @@ from dataclasses import replace
 from functools import partial
 
 from ..ir import dtypes, expr
+from ..ir.everywhere import everywhere
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Map
 from ..ir.quantised import quantised
-from ..ir.regions import everywhere
 from ..target import Target
 
 #: What is stored, as what instead.

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import dtypes, expr
+from ..ir.everywhere import everywhere
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, Value
 from ..ir.ops import Map, Op, Reduce
-from ..ir.regions import everywhere
 from ..ir.widths import MOVEMENT, WIDE, TwoWidths, moved
 
 

@@ -23,10 +23,10 @@ from math import gcd
 import numpy as np
 
 from ..ir import dims, dtypes, interpret
+from ..ir.everywhere import everywhere
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, constant_value
 from ..ir.obligations import Need, Shape
 from ..ir.ops import Conv, Op, OverlapAdd, Pad, Reshape, Slice, Transpose
-from ..ir.regions import everywhere
 from ..records import dataclass
 
 LEAST = 4  # products of a result: with fewer, moving results takes longer than is gained

@@ -16,11 +16,11 @@ from dataclasses import replace
 import numpy as np
 
 from ..ir import dims, dtypes, expr
+from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Attention, Contract, Conv, Map, Pool, Recurrent
 from ..ir.quantised import dot_of
 from ..ir.ranges import value_range
-from ..ir.regions import everywhere
 from ..target import Target
 from .flatten_windows import flattened
 

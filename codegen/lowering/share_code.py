@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...ir import expr
+from ...ir.everywhere import everywhere
 from ...ir.expr import Expr
 from ...ir.graph import Constant, Graph, Node, TensorType, Value, walk
 from ...ir.ops import Contract, Conv
 from ...ir.ranges import bound_of, bounds_in
-from ...ir.regions import everywhere
 from ...records import dataclass
 from ...target import Target
 from ..kernel import Code, choices_of, chosen

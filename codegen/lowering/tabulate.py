@@ -17,10 +17,10 @@ from typing import NoReturn
 import numpy as np
 
 from ...ir import dtypes, expr
+from ...ir.everywhere import everywhere
 from ...ir.expr import Expr
 from ...ir.graph import Graph, Node, Rewriter
 from ...ir.ops import Contract, Conv, Map, Reduce
-from ...ir.regions import everywhere
 from ...target import Target
 from .. import costs
 from ..nests.operands import evaluation

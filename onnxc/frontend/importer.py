@@ -36,7 +36,7 @@ from .model_file import ModelFile, open_model
 from .operator_sets import with_functions
 from .operators import Operators, find_rule
 from .ranks import Ranks
-from .regions import (
+from .rule_builder import (
     NothingThere,
     RanksDiffer,
     Refused,

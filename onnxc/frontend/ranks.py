@@ -16,7 +16,7 @@ from ..ir.builder import Builder
 from ..ir.dims import Dimension
 from ..ir.graph import SequenceType, TensorType, UnrankedType, Value
 from ..ir.ops import TypeMismatch
-from .regions import RuleBuilder, holds
+from .rule_builder import RuleBuilder, holds
 from .rules import ANY_RANK, Rank
 
 #: Where only the run knows a tensor's rank, what computes with it is imported for 0 to as many axes.

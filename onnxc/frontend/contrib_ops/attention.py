@@ -22,7 +22,7 @@ from ..onnx_ops import linear
 from ..onnx_ops.attention import attend, join_heads, split_heads
 from ..onnx_ops.common import generate, insert_axes, scalar, widened, with_size
 from ..onnx_ops.linear import MatMulInteger
-from ..regions import RuleBuilder
+from ..rule_builder import RuleBuilder
 from ..rules import Types
 from .caches import appended
 from .schema import BYTES, Half, T, contrib_op

@@ -23,7 +23,7 @@ from ..onnx_ops.control import loop
 from ..onnx_ops.indexing import ReverseSequence
 from ..onnx_ops.recurrent import DIRECTIONS, activations_of, biases, of_each_direction, shaped, within
 from ..onnx_ops.reductions import softmax
-from ..regions import Region
+from ..rule_builder import Region
 from ..rules import Types
 from .schema import contrib_op
 

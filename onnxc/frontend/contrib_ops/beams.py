@@ -16,7 +16,7 @@ from ...records import dataclass
 from ..onnx_ops.common import generate, insert_axes, zeros
 from ..onnx_ops.movement import padded
 from ..onnx_ops.reductions import log_softmax
-from ..regions import RuleBuilder
+from ..rule_builder import RuleBuilder
 from .logits import Limits
 from .networks import picked
 from .searches import Chosen

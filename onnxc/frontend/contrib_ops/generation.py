@@ -13,7 +13,7 @@ from ...ir.dims import Dimension
 from ...ir.graph import Value
 from ..onnx_ops.common import checked, insert_axes, one_of, scalar, zeros
 from ..onnx_ops.movement import padded
-from ..regions import RuleBuilder
+from ..rule_builder import RuleBuilder
 from ..rules import Types
 from .beams import Beams
 from .logits import Limits

@@ -27,7 +27,7 @@ from ...ir.graph import TensorType, Type, Value
 from ...records import dataclass
 from ..onnx_ops.common import generate, insert_axes, with_size, zeros
 from ..onnx_ops.control import loop
-from ..regions import Region, emit_if
+from ..rule_builder import Region, emit_if
 
 #: Tokens of a chunk; fewer where each element of a key has a decay, of which all pairs of tokens need one.
 CHUNK, WIDE_CHUNK = 16, 8

@@ -19,7 +19,7 @@ from ...ir.dims import Dimension
 from ...ir.graph import Value
 from ...records import dataclass
 from ..onnx_ops.common import generate, with_size, zeros
-from ..regions import RuleBuilder
+from ..rule_builder import RuleBuilder
 from ..tensors import element_type
 
 State = list[Value]

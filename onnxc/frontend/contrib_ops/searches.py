@@ -25,7 +25,7 @@ from ..onnx_ops.common import generate, zeros
 from ..onnx_ops.control import loop
 from ..onnx_ops.random import classes_at
 from ..onnx_ops.reductions import softmax
-from ..regions import Region, RuleBuilder
+from ..rule_builder import Region, RuleBuilder
 from .logits import Limits
 from .networks import Network
 

@@ -10,7 +10,7 @@ from ...ir.builder import Builder
 from ...ir.expr import Expr
 from ...ir.graph import Node, TensorType, Type, Value
 from ..onnx_ops.control import loop
-from ..regions import Region
+from ..rule_builder import Region
 from .control import Propagate
 
 

@@ -14,7 +14,7 @@ from ...ir import dims, dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.graph import Graph, Node, TensorType, Type, Value
 from ..onnx_ops.control import loop
-from ..regions import Region, emit_if
+from ..rule_builder import Region, emit_if
 from .movement import zeros
 
 #: `propagate` of this package.

@@ -20,7 +20,7 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Constant, TensorType, Value
 from ...ir.interpret import VALUE_LIMIT
-from ..regions import MOST_SIZES, Region, decided, emit_if
+from ..rule_builder import MOST_SIZES, Region, decided, emit_if
 from ..rules import Rule
 from ..tensors import DTYPE_NAMES
 

@@ -17,7 +17,7 @@ from ...ir import dims, expr, ops
 from ...ir.builder import RANK_LIMIT, Builder
 from ...ir.dims import Dim, Dimension
 from ...ir.graph import OptionalType, SequenceType, TensorType, Type, UnrankedType, Value
-from ..regions import (
+from ..rule_builder import (
     NothingThere,
     RanksDiffer,
     Region,

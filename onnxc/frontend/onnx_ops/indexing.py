@@ -6,7 +6,7 @@ from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.graph import TensorType, Value
 from ...ir.obligations import Shape
-from ..regions import decided
+from ..rule_builder import decided
 from ..rules import onnx_op
 from .common import along, checked, generate, length, one_of, scalar, with_size
 

@@ -14,7 +14,7 @@ from ...ir import dims, dtypes, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import TensorType, Value
-from ..regions import RuleBuilder
+from ..rule_builder import RuleBuilder
 from ..rules import ANY_RANKS, onnx_op
 from .common import drop_axes, floating, insert_axes, require_square, scalar, wide
 from .quantization import centred, quantised, refuse_bad_scale

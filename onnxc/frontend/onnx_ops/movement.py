@@ -15,7 +15,7 @@ from ...ir import dims, dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import Value
-from ..regions import holds
+from ..rule_builder import holds
 from ..rules import onnx_op
 from .common import (
     as_many,

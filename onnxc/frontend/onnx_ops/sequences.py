@@ -16,7 +16,7 @@ from ...ir import ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import OptionalType, SequenceType, TensorType, Type, UnrankedType, Value
-from ..regions import NothingThere, Region, common_type
+from ..rule_builder import NothingThere, Region, common_type
 from ..rules import ANY_RANKS, Rank, onnx_op
 from .common import element_type, insert_axes, scalar
 from .control import loop
