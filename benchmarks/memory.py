@@ -16,7 +16,7 @@ from pathlib import Path
 
 from onnxc.codegen.library.link import find_compiler
 from onnxc.codegen.library.runtime import HEADERS
-from onnxc.commands.console import bytes_text, time_text
+from onnxc.console import bytes_text, time_text
 from onnxc.inputs import resolve_shapes
 from onnxc.loading.loader import load
 

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from nodes import Measurement, add_arguments, measured
 
-from onnxc.commands.console import print_table, time_text
 from onnxc.commands.profile import Part, parts_of
+from onnxc.console import print_table, time_text
 from onnxc.facts import measured_facts
 from onnxc.loading.timing import matched
 from onnxc.target import find_target

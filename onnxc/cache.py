@@ -147,7 +147,7 @@ def keep(source: Path, entry: Path) -> None:
     where it cannot be written there is none."""
     import shutil
 
-    from .loading.trailer import append_trailer
+    from .trailer import append_trailer
 
     temporary = temporary_name(entry)
     try:
@@ -162,7 +162,7 @@ def fetch(entry: Path, destination: Path) -> bool:
     """Copies an entry out of the cache; False where there is none, or not a whole one."""
     import shutil
 
-    from .loading.trailer import check_trailer
+    from .trailer import check_trailer
 
     try:
         shutil.copyfile(entry, destination)

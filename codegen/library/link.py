@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import CompileError, Origin, UsageError
-from ...loading.trailer import append_trailer
 from ...records import dataclass
 from ...target import Target
+from ...trailer import append_trailer
 from ...version import ABI_MAJOR
 from .compiler import TIMEOUT, find_archiver, find_compiler, start, target_flags
 from .elf import section_range

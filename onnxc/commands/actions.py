@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import console
 from ..diagnostics import ModelErrors
 from ..errors import CompileError, LimitError, ModelError, Origin, RunError, UnsupportedError, shorten
 from ..loading.cached import cached_library
 from ..loading.finding import is_library
 from ..loading.loader import load
 from ..options import Options
-from . import console
 from .ending import ending_clean
 from .written import check_written
 

@@ -6,12 +6,12 @@ import argparse
 import time
 from pathlib import Path
 
+from .. import console
 from ..cache import cache_folder, writable_folder
 from ..errors import shorten
 from ..loading.cached import cached_library
 from ..loading.housekeeping import Kept, clear, kept, limit, prune
 from ..options import Options
-from . import console
 from .ending import ending_clean
 
 OK = 0

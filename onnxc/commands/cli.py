@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from .. import console
 from ..diagnostics import Diagnostic, ModelErrors
 from ..errors import CacheError, CompileError, OnnxcError, UsageError, one_line
 from ..options import LONG, OPTIMIZE, PRECISIONS, plain
 from ..target import TARGETS, find_target, find_targets
 from ..version import __version__
-from . import console, streams
+from . import streams
 from .ending import Ended, raise_asked
 
 #: Where commands are that are not among `actions.py`'s; each is imported when it is given.

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .. import console
 from ..errors import UsageError, shorten
 from ..options import Options, unmeasured
-from . import console
 from .ending import ending_clean
 from .written import check_written, file_of
 

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import console
 from ..codegen.library.files import replacing
 from ..errors import RunError, shorten
 from ..loading.finding import is_library
 from ..loading.loader import Model, load
 from ..loading.timing import Timing
 from ..records import dataclass
-from . import console
 from .actions import OK, compile_options, compiling, inputs_of, library_of
 from .written import check_written
 

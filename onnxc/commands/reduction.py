@@ -26,12 +26,12 @@ from typing import Any
 
 import numpy as np
 
+from .. import console
 from ..codegen.library.files import replacing
 from ..diagnostics import ModelErrors
 from ..errors import CompileError, LimitError, OnnxcError, Origin, RunError, one_line, shorten
 from ..options import Options
 from ..record import Record
-from . import console
 from .actions import OK, compile_options, default_reference
 from .comparison import compare, ports_of, reference
 from .ending import Ended, ending_clean

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from .. import console
 from ..errors import RunError, UsageError
 from ..loading.loader import Model
 from ..records import dataclass
-from . import console
 from .measure import wait_until_quiet
 from .rivals import openvino_streams, rival
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..commands import console
+from .. import console
 from ..errors import CompileError
 from ..loading.loader import Model
 from ..options import Options

@@ -171,7 +171,7 @@ def write(kind: str, key: str, found: Found) -> None:
 
 def _is_intact(library: str) -> bool:
     """Whether a file is what was compiled, by its hash."""
-    from .trailer import check_trailer
+    from ..trailer import check_trailer
 
     with io.FileIO(library) as file:
         try:

@@ -195,7 +195,7 @@ def _map(file: io.FileIO, path: str, mapped: list[int], checked: bool) -> None:
     name = _fresh_name("/proc/self/fd", str(file.fileno()))
     try:
         if not checked:
-            from .trailer import check_trailer
+            from ..trailer import check_trailer
 
             check_trailer(file.fileno(), path)
         if not os.path.exists(name):
@@ -270,7 +270,7 @@ def _table(handle: int, path: str, checked: bool) -> Table:
     find.restype = ctypes.c_void_p
     table = Table(find())
     if not checked:
-        from .trailer import check_interface
+        from ..trailer import check_interface
 
         check_interface(table, path)
     return table

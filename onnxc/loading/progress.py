@@ -18,7 +18,7 @@ def told(name: str, progress: Callable[[str], None] | None) -> Iterator[Callable
     logger, began = logging.getLogger("onnxc"), time.monotonic()
     bar: Any = nullcontext()
     if progress is None and sys.stderr is not None and sys.stderr.isatty():
-        from ..commands.console import Progress
+        from ..console import Progress
 
         bar = Progress(f"compile {name}")
     logger.info("compile %s", name)

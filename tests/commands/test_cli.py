@@ -19,8 +19,9 @@ from support.small_models import parsed
 import onnxc.__main__
 import onnxc.demo
 from onnxc import cache as cache_folders
+from onnxc import console
 from onnxc.commands import actions as commands
-from onnxc.commands import comparison, console
+from onnxc.commands import comparison
 from onnxc.commands.cli import main
 from onnxc.driver import passes
 from onnxc.errors import PATH_LIMIT, CompileError, shorten

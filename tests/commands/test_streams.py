@@ -15,7 +15,7 @@ from support.few_nodes import relu
 
 import onnxc
 import onnxc.demo
-from onnxc.commands import console
+from onnxc import console
 from onnxc.commands.cli import main
 
 DIGITS = Path(onnxc.demo.__file__).parent / "digits.onnx"

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from support.handmade_models import AFFINE, HERE, NOWHERE, Parts, cc, scale_bytes
 
+from onnxc import trailer
 from onnxc.codegen.library.weights import side_file_head
 from onnxc.errors import LoadError, RunError
-from onnxc.loading import trailer
 from onnxc.loading.loader import load
 
 ONE = (np.ones(1, np.float32), np.zeros(1, np.float32), np.int64(NOWHERE))

@@ -21,7 +21,7 @@ from onnxc import CompileError, InferenceSession, LoadError
 from onnxc.codegen.library.compiler import find_compiler
 from onnxc.codegen.library.files import replacing
 from onnxc.commands.cli import main
-from onnxc.commands.console import bytes_text
+from onnxc.console import bytes_text
 from onnxc.driver import compile_model
 
 IMAGE = np.random.default_rng(0).standard_normal((2, 3, 32, 32)).astype(np.float32)

@@ -13,11 +13,11 @@ import stat
 import struct
 from typing import TYPE_CHECKING
 
-from ..errors import LoadError, Origin
-from ..version import ABI_MAJOR, ABI_MINOR
+from .errors import LoadError, Origin
+from .version import ABI_MAJOR, ABI_MINOR
 
 if TYPE_CHECKING:
-    from .c_values import Table
+    from .loading.c_values import Table
 
 MAGIC = b"ONNXCLIB"
 LAYOUT = struct.Struct("<8sIIQQQ32s")

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from onnxc.commands import console
+from onnxc import console
 
 
 def test_progress_is_a_line_a_stage_when_it_takes_long_and_is_no_terminal(capsys, monkeypatch):
