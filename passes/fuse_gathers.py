@@ -27,7 +27,7 @@ from ..ir.everywhere import everywhere
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.groups import fuse_members
 from ..ir.kernel_limits import GATHERED_TYPES
-from ..ir.ops import Broadcast, Gather, Map, Reduce
+from ..ir.ops import Broadcast, FusedKind, Gather, Map, Reduce
 
 PICKED_TYPES = (*GATHERED_TYPES, "int32", "int64")
 MOST = 16  # Gathers of a group: the neighbours of a cubic sample
@@ -39,7 +39,7 @@ def fuse_gathers(graph: Graph) -> Graph:
     """graph with Fused groups of kinds "rows", "gathered sum" and "gathered map" that gather operands."""
     rewriter = Rewriter(graph)
     order = {node: k for k, node in enumerate(graph.nodes)}
-    groups: dict[Node, tuple[str, list[Node]]] = {}
+    groups: dict[Node, tuple[FusedKind, list[Node]]] = {}
     for node in graph.nodes:
         if gathers := _gathers(node, rewriter.readers):
             groups[node] = "rows", gathers

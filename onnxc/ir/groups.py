@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from .graph import Graph, Node, Rewriter, Value
-from .ops import Fused
+from .ops import Fused, FusedKind
 
 
-def fuse_chain(rewriter: Rewriter, kind: str, members: Sequence[Node], origin: str) -> None:
+def fuse_chain(rewriter: Rewriter, kind: FusedKind, members: Sequence[Node], origin: str) -> None:
     """Writes a group of members, each of which reads the result of the one before as its first operand and
     whose last has one result; the group's operands are the first's and the others of the rest, in order."""
     parameters: list[Value] = []
@@ -27,7 +27,7 @@ def fuse_chain(rewriter: Rewriter, kind: str, members: Sequence[Node], origin: s
 
 
 def fuse_members(
-    rewriter: Rewriter, kind: str, members: Sequence[Node], apart: Collection[Value] = ()
+    rewriter: Rewriter, kind: FusedKind, members: Sequence[Node], apart: Collection[Value] = ()
 ) -> None:
     """Writes a group of members, in an order in which they can run, of whose results others read the last
     one's alone. What they read is a parameter each, once; a value that is `apart` is one wherever it is

@@ -685,12 +685,24 @@ class Loop(Op):
         return self.types
 
 
+FusedKind = Literal[
+    "rows",  # Maps and Reduces over rows, those too that Gathers pick
+    "gathered map",  # a Map of elements that Gathers pick, with the Maps that tell their places
+    "gathered sum",  # a weighed sum of what a Gather picks
+    "resampling",  # a Map of images at gathered rows and columns: interpolation
+    "pool",  # a pool with what is computed of each element before and behind
+    "experts",  # rows, each multiplied with the matrix that an index picks
+    "shuffled",  # a convolution of channels in another order
+    "bands",  # a depthwise convolution or a pool with the convolutions around it
+]
+
+
 @dataclass(frozen=True)
 class Fused(Op):
-    """A group that means exactly what its region means; a kernel takes it whole or it is inlined back. `kind`
-    names the pass's intent (`rows`, `mbconv`, ...) for dumps."""
+    """A group that means exactly what its region means; a kernel takes it whole or it is inlined back. By its
+    `kind`, which the pass that made it gave, kernels know theirs."""
 
-    kind: str
+    kind: FusedKind
     region: Graph
 
     def infer(self, need: Need, *inputs: Type) -> tuple[Type, ...]:
