@@ -1,4 +1,4 @@
-"""LoopNest: the kernel that can run any op from Map to Scatter over any shape and type; last in KERNELS.
+"""loop_nest: the kernel that can run any op from Map to Scatter over any shape and type; last in KERNELS.
 
 It only says which nest an op is; the nests are in the modules named here. Fast where memory is the limit
 (elementwise chains, copies, transposes, gathers), right everywhere: a faster kernel is never needed, and is

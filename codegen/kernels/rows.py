@@ -50,7 +50,7 @@ from ..tiles.strides import row_major
 
 Pointers = Mapping[tuple[str, int], str]  # ("input", "output" or "kept", index) → where it begins
 
-SHORT_LINE = 8  # elements along the last of several axes of a row, below which LoopNest's joined axes win
+SHORT_LINE = 8  # elements along the last of several axes of a row, below which loop_nest's joined axes win
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""In which arithmetic nodes run, and why one is left to LoopNest: what dumps and `onnxc inspect` tell.
+"""In which arithmetic nodes run, and why one is left to loop_nest: what dumps and `onnxc inspect` tell.
 
 uint8 * int8 -> int32      products of these types, added up in that one; rows may be rounded to the first
 float32 in bfloat16 * 3    products of float32, each number as a sum of three, or of two
@@ -23,7 +23,7 @@ from ..tiles.epilogue import supported as is_supported
 from ..tiles.microkernel import supported as is_added
 
 BY_PARTS = (gemm_thirds, conv_thirds)  # on registers that hold matrices
-MOST_TOLD = 50  # nodes, of those that are left to LoopNest
+MOST_TOLD = 50  # nodes, of those that are left to loop_nest
 
 
 def arithmetic_of(node: Node) -> str:
@@ -46,7 +46,7 @@ def arithmetic_of(node: Node) -> str:
 
 
 def reason_of(node: Node) -> str:
-    """Why a node that faster kernels are made for is left to LoopNest, or why its integers are added up as
+    """Why a node that faster kernels are made for is left to loop_nest, or why its integers are added up as
     real numbers; empty where neither is so."""
     left = node.choice is not None and node.choice.kernel is loop_nest
     if isinstance(node.op, (Contract, Conv)) and node.op.exact and not left:
@@ -109,7 +109,7 @@ def unmeasured(graph: Graph, target: Target) -> int:
 
 
 def summary(graph: Graph) -> dict[str, object]:
-    """How many nodes run in which arithmetic, and those that are left to LoopNest with the reason."""
+    """How many nodes run in which arithmetic, and those that are left to loop_nest with the reason."""
     nodes = [node for node in walk(graph) if isinstance(node.choice, Choice)]
     left = [(node.origin, reason) for node in nodes if (reason := reason_of(node))]
     return {

@@ -203,9 +203,9 @@ class _Selection:
         return replace(choice.cost, fixed=min(self.least[key], choice.time))
 
     def _scaling(self, node: Node, choices: list[Choice]) -> list[Choice]:
-        """The choices that stay good whatever the run's sizes are: LoopNest may be the fastest for one row of
-        a product and the slowest by far for a hundred. It is one of them where it takes less than half of the
-        others' time for many, too, as for a single column."""
+        """The choices that stay good whatever the run's sizes are: loop_nest may be the fastest for one row
+        of a product and the slowest by far for a hundred. It is one of them where it takes less than half of
+        the others' time for many, too, as for a single column."""
         fast = [choice for choice in choices if choice.kernel is not loop_nest]
         if not fast or not _is_product(node) or all(dims.is_static(v.shape) for v in node.inputs):
             return choices
@@ -423,7 +423,7 @@ def _refused(node: Node) -> NoReturn:
 
 
 def _best_time(choices: Sequence[Choice], loop: bool) -> float:
-    """The least nanoseconds of LoopNest, or of all others."""
+    """The least nanoseconds of loop_nest, or of all others."""
     return min((c.time for c in choices if (c.kernel is loop_nest) == loop), default=math.inf)
 
 

@@ -1,1 +1,1 @@
-"""Loop nests over strided views, which run every op over every shape and type: what is behind LoopNest."""
+"""Loop nests over strided views, which run every op over every shape and type: what is behind loop_nest."""

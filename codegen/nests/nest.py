@@ -1,4 +1,4 @@
-"""Loop nests over strided views: the ground that LoopNest's kernels stand on.
+"""Loop nests over strided views: the ground that the kernel loop_nest stands on.
 
     for i, j, ... in sizes:  out[origin + i*s0 + j*s1 + ...] = f(x[origin + i*t0 + j*t1 + ...], ...)
 A `View` says where an iteration finds its element, in bytes; broadcasting is a stride of 0, also one that

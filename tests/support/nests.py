@@ -1,4 +1,4 @@
-"""Checks of LoopNest against the interpreter: static and symbolic shapes, memory that ends where a page is
+"""Checks of loop_nest against the interpreter: static and symbolic shapes, memory that ends where a page is
 forbidden."""
 
 from dataclasses import replace

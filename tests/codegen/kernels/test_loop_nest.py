@@ -1,4 +1,4 @@
-"""LoopNest: maps over any shapes, types and layouts, and what it offers for the ops that it takes."""
+"""loop_nest: maps over any shapes, types and layouts, and what it offers for the ops that it takes."""
 
 import numpy as np
 import pytest

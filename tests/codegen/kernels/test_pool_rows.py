@@ -1,5 +1,5 @@
-"""Pools of dense images, by rows where windows are combined axis by axis, and by LoopNest: any rank, padding,
-type and order of axes."""
+"""Pools of dense images, by rows where windows are combined axis by axis, and by loop_nest: any rank,
+padding, type and order of axes."""
 
 import re
 

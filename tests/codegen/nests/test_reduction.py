@@ -1,4 +1,4 @@
-"""Reductions, contractions and running totals of LoopNest: every kind over any axes."""
+"""Reductions, contractions and running totals of loop_nest: every kind over any axes."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Conv and Attention of LoopNest: any rank, padding, type and order of axes."""
+"""Conv and Attention of loop_nest: any rank, padding, type and order of axes."""
 
 import numpy as np
 import pytest
