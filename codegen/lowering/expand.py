@@ -1,7 +1,5 @@
 """What stands for a node that no kernel takes: the nodes of a fused group, those that round the rows of a
-product, or the slices that windows see.
-
-The only place where lowering rewrites ops; whatever else a kernel cannot do is loop_nest's.
+product, or the slices that windows see. Whatever else a kernel cannot do is loop_nest's.
 """
 
 from __future__ import annotations
