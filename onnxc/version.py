@@ -2,5 +2,5 @@
 
 __version__ = "0.1.0"
 
-#: Of runtime_c/onnxc.h: a loader opens libraries of its own major version.
+#: Of runtime_c/include/onnxc.h: a loader opens libraries of its own major version.
 ABI_MAJOR, ABI_MINOR = 1, 3
