@@ -1,8 +1,8 @@
 """How steps divide over threads: `python benchmarks/balance.py MODEL.onnx ... [--threads 2 8 64]`.
 
-From estimates alone, as the runtime would cut each step's parts into pieces, all parts of a step taking
-equally long. Prints how much faster each number of threads is than one, and, of the most threads, the
-steps that keep them idle for longest.
+From estimates alone: each step's parts are cut into a piece a thread, as the runtime does it; all parts take
+equally long, and no thread takes on what another has not begun. Prints how much faster each number of threads
+is than one, and, of the most threads, the steps that keep them idle for longest.
 """
 
 from __future__ import annotations

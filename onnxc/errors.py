@@ -2,7 +2,7 @@
 
 A message is one sentence of under a kilobyte on one line, however long or hostile the names in it:
 names are shortened in the middle and characters that a terminal would obey are escaped. What is wrong
-with a model in many places is in `diagnostics.py`; opening a library imports this file alone.
+with a model in many places is in `diagnostics.py`; opening a library imports this one.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 applied to a class when its first instance is made. What opening a library needs is a `Record` (`record.py`).
 
 The library looks at every field, and writes and compiles six functions for a frozen class, which was a third
-of the compiler's imports; of its 200 classes a small model needs half. Frozen instances are made by slow
+of the compiler's imports; a small model needs about half of its classes. Frozen instances are made by slow
 assignments, too: that nobody assigns to their fields is said by the type checker.
 """
 

@@ -158,8 +158,8 @@ def folded(ranges: Ranges) -> Ranges:
 
 @dataclass(frozen=True)
 class _Flags:
-    """Which of (?ims) are set: whether case is of no account, ^ and $ match at lines, the dot takes a
-    newline."""
+    """Which of (?imsU) are set: whether case is of no account, ^ and $ match at lines, the dot takes a
+    newline. U, as few repetitions as will do, is read by nobody: lazy or not, the same texts match."""
 
     i: bool = False
     m: bool = False

@@ -3,7 +3,7 @@
 A `Graph` is a list of nodes in an order in which they can run. A `Node` applies an op (`ops.py`) to values
 and produces values. A `Value` has a type and, when known, its constant data or its symbolic elements. Ops and
 types are immutable and compared by content; values and nodes are objects of identity that passes share where
-nothing changes and rebuild where something does (`rewrite`).
+nothing changes and rebuild where something does (`Rewriter`).
 """
 
 from __future__ import annotations
