@@ -141,9 +141,9 @@ def compile(
 
     from .options import Options, checked, unmeasured
 
-    output = checked("output", output, "header")
+    output = checked("output", output)
     if isinstance(model, (str, os.PathLike)):
-        model = os.fsdecode(checked("model", model, "header"))
+        model = os.fsdecode(checked("model", model))
     given = {name: checked(name, given[name]) for name in given.keys() - {"model", "output"}}
     from .codegen.library import workers
 

@@ -37,7 +37,7 @@ from .ir import dims
 from .ir.dtypes import ALL, itemsize
 from .ir.graph import Graph, walk
 from .ir.verify import verify
-from .options import DEFAULTS, OPTIMIZE, PRECISIONS, Options
+from .options import DEFAULTS, Options
 from .passes.absorb_transposes import absorb_transposes
 from .passes.align_operands import align_operands
 from .passes.assign_slices import assign_slices
@@ -325,7 +325,6 @@ def compile_model(
         raise UsageError("a soname is a shared library's", "call it OUT.so", origin=Origin(report.output))
     targets = find_targets(options.target)
     report.target = ",".join(chosen.name for chosen in targets)
-    _require_known(options)
     workers.start(jobs)
     stages = _Stages(report, progress)
     dump = _Dump(dump_ir)
@@ -356,12 +355,6 @@ def _read(imported: Imported, options: Options) -> dict[str, str]:
     model = {} if imported.model.path is None else {os.fspath(imported.model.path): "model"}
     external = {file.path: "external data" for file in imported.model.external.opened()}
     return {**model, **external, **{os.fspath(path): "operators" for path in options.operators}}
-
-
-def _require_known(options: Options) -> None:
-    for name, known in (("precision", PRECISIONS), ("optimize", OPTIMIZE)):
-        if (given := getattr(options, name)) not in known:
-            raise CompileError(f"unknown {name} '{given}'; known are {', '.join(known)}")
 
 
 def _lower_all(

@@ -176,6 +176,15 @@ def _name(given: Any) -> str:
     return given
 
 
+def _one_of(option: str, known: Collection[str]) -> Callable[[Any], str]:
+    def taken(given: Any) -> str:
+        if (name := _name(given)) not in known:
+            raise UsageError(f"unknown {option} '{shorten(name)}'; known are {', '.join(known)}")
+        return name
+
+    return taken
+
+
 def _path(given: Any) -> Any:
     """Of what a path may be; who opens it says what is wrong with it."""
     os.fsencode(given)
@@ -216,6 +225,8 @@ _INTEGERS = "integers"
 
 #: Of each what it is, and what takes it. Of dims and shapes that are negative the importer names the input.
 _TAKEN: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "model": ("path", _path),
+    "output": ("path", _path),
     "dims": (_INTEGERS, lambda given: _table(given, lambda n: int(index(n)))),
     "shapes": (_INTEGERS, lambda given: _table(given, _shape)),
     "typical": (_INTEGERS, lambda given: _table(given, _natural)),
@@ -232,8 +243,8 @@ _TAKEN: dict[str, tuple[str, Callable[[Any], Any]]] = {
         "name or list of names",
         lambda given: _name(given) if isinstance(given, str) else _list(given, _name),
     ),
-    "precision": ("name", _name),
-    "optimize": ("name", _name),
+    "precision": ("name", _one_of("precision", PRECISIONS)),
+    "optimize": ("name", _one_of("optimize", OPTIMIZE)),
     "weights": ("name", _format),
     "weights_error": ("number", _magnitude),
     "calibration": (

@@ -9,6 +9,7 @@ import pytest
 import onnxc
 from onnxc import CompileError
 from onnxc.commands.cli import make_parser
+from onnxc.errors import UsageError
 from onnxc.options import Options, checked
 
 #: How it is compiled, which changes nothing of what is made.
@@ -84,6 +85,8 @@ WRONG = {
     "operators": ("rules.py", 1, [1]),
     "target": (1, b"native", [1]),
     "precision": (1, np.ones(2)),
+    "model": ("a\ud800",),
+    "output": (1, []),
     "weights": (8, {"format": "int8"}),
     "weights_error": (-1, float("nan"), "0.1", [0.1]),
     "calibration": ("x.npz", 1, [1], {1: np.ones(2)}),
@@ -103,8 +106,14 @@ WRONG = {
 )
 def test_what_compile_does_not_take_is_refused_in_one_sentence(name, given):
     with pytest.raises(CompileError, match=rf"^{name}=") as raised:
-        onnxc.compile("none.onnx", "none.so", **{name: given})
+        onnxc.compile(**{"model": "none.onnx", "output": "none.so", name: given})
     assert str(raised.value).isprintable()
+
+
+@pytest.mark.parametrize("name", ["precision", "optimize"])
+def test_a_name_that_is_not_known_is_refused_as_all_else_is(name):
+    with pytest.raises(UsageError, match=f"^unknown {name} 'half'; known are "):
+        Options.of({name: "half"})
 
 
 def test_who_writes_a_file_says_what_is_wrong_with_its_path():

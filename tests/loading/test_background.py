@@ -108,9 +108,9 @@ def test_one_that_was_killed_is_started_again(path, started):
 def test_one_that_failed_is_not(path, started):
     fast = cached_library(path, FAST)
     source, options, fix, _ = pickle.loads(started[0])
-    wrong = options.with_(precision="half")
+    wrong = options.with_(target="half")
     answer(io.BytesIO(pickle.dumps((source, wrong, fix, fast))))
-    assert "unknown precision 'half'" in background.lock_of(fast).read_text()
+    assert "unknown target 'half'" in background.lock_of(fast).read_text()
     assert cached_library(path, FAST) == fast and len(started) == 1
 
 
