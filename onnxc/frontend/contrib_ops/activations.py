@@ -13,10 +13,10 @@ from ..onnx_ops import activations
 from ..onnx_ops.activations import gelu, tanh_gelu
 from ..onnx_ops.common import wide
 from ..rules import Types
-from .schema import FLOATS, HALVES, Half, T, contrib_op
+from .schema import FLOATS, FUSED_FLOATS, Half, T, contrib_op
 
 All = Annotated[Value, Types.of("T", *FLOATS, "bfloat16")]
-Other = Annotated[Value, Types.of("M", *HALVES)]
+Other = Annotated[Value, Types.of("M", *FUSED_FLOATS)]
 
 #: What an attribute may name, and the keywords that take its parameters in their order.
 _NAMED = {

@@ -21,12 +21,12 @@ from ..onnx_ops.movement import padded
 from ..onnx_ops.normalization import RMSNormalization
 from ..rules import Types
 from .caches import Storage, Window, written
-from .schema import HALVES, T, contrib_op
+from .schema import FUSED_FLOATS, T, contrib_op
 
 Place = Annotated[Value, Types.of("M", "int64")]
 Count = Annotated[Value, Types.of("M", "int32")]
 Position = Annotated[Value, Types.of("tensor(int64)", "int64")]
-Cache = Annotated[Value, Types.of("T_CACHE", *HALVES, "float8e4m3fn", "int8", "uint8")]
+Cache = Annotated[Value, Types.of("T_CACHE", *FUSED_FLOATS, "float8e4m3fn", "int8", "uint8")]
 Scale = Annotated[Value, Types.of("T_KV_SCALE", "float")]
 
 # Rotary positions --------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from ..onnx_ops.activations import tanh_gelu
 from ..onnx_ops.common import agreed, generate, insert_axes, one_of, widened
 from ..rules import Types
 from .low_bit import fields, widened_blocks
-from .schema import HALVES, T, contrib_op
+from .schema import FUSED_FLOATS, T, contrib_op
 
 _ACTIVATIONS = {
     "relu": lambda x: x.maximum(0),
@@ -283,7 +283,7 @@ def _best_groups(b: Builder, scores: Value, groups: int, kept: int, summed: int)
 # Weights of a few bits ---------------------------------------------------------------------------
 
 Stored = Annotated[Value, Types.of("T1", "uint8", "float8e4m3fn")]
-Scales = Annotated[Value, Types.of("T2", *HALVES, "float8e4m3fn", "float8e8m0")]
+Scales = Annotated[Value, Types.of("T2", *FUSED_FLOATS, "float8e4m3fn", "float8e8m0")]
 Global = Annotated[Value, Types.of("T4", "float")]
 
 

@@ -23,11 +23,11 @@ from ..onnx_ops.normalization import RMSNormalization
 from ..rules import Types, onnx_op
 from .engram import Packed
 from .matrix_states import Tokens, recurrence, transitions
-from .schema import HALVES, T, contrib_op
+from .schema import FUSED_FLOATS, T, contrib_op
 
 Single = Annotated[Value, Types.of("TS", "float")]
-State = Annotated[Value, Types.of("S", *HALVES)]
-Gate = Annotated[Value, Types.of("TG", *HALVES)]
+State = Annotated[Value, Types.of("S", *FUSED_FLOATS)]
+Gate = Annotated[Value, Types.of("TG", *FUSED_FLOATS)]
 Count = Annotated[Value, Types.of("TI", "int32")]
 Lengths = Annotated[Value, Types.of("M", "int32")]
 
@@ -436,7 +436,7 @@ def VarlenCausalConvWithState(
 
 # Branches ----------------------------------------------------------------------------------------
 
-Mixed = Annotated[Value, Types.of("M", *HALVES)]
+Mixed = Annotated[Value, Types.of("M", *FUSED_FLOATS)]
 
 
 def _branches(b: Builder, x: Value, count: int) -> Value:

@@ -23,11 +23,11 @@ from ..onnx_ops.linear import product
 from ..onnx_ops.quantization import DequantizeLinear, dequantised, refuse_bad_scale, views
 from ..rules import Types
 from ..tensors import unpacked
-from .schema import HALVES, contrib_op
+from .schema import FUSED_FLOATS, contrib_op
 
-A = Annotated[Value, Types.of("T1", *HALVES)]
+A = Annotated[Value, Types.of("T1", *FUSED_FLOATS)]
 Stored = Annotated[Value, Types.of("T2", "uint8")]
-Zero = Annotated[Value, Types.of("T3", "uint8", *HALVES)]
+Zero = Annotated[Value, Types.of("T3", "uint8", *FUSED_FLOATS)]
 _DATA = [
     "int4",
     "uint4",
@@ -287,7 +287,7 @@ def MatMulFpQ4(b, A: Single, B: Blob, B_shape: Shape, *, blk_quant_type=1):
 
 Data = Annotated[Value, Types.of("T1", *_DATA)]
 Indices = Annotated[Value, Types.of("Tind", "int32", "int64")]
-Scales = Annotated[Value, Types.of("T2", *HALVES)]
+Scales = Annotated[Value, Types.of("T2", *FUSED_FLOATS)]
 
 
 @contrib_op(outputs="output", ranks={"data": "n", "scales": "n", "zero_points": "n"})

@@ -19,12 +19,12 @@ contrib_op = partial(onnx_op, since=1, domain="com.microsoft")
 
 FLOATS = ("float", "double", "float16")
 #: What most fused operators compute in.
-HALVES = ("float", "float16", "bfloat16")
+FUSED_FLOATS = ("float", "float16", "bfloat16")
 BYTES = ("int8", "uint8")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 #: The type variables that many schemas share.
-T = Annotated[Value, Types.of("T", *HALVES)]
+T = Annotated[Value, Types.of("T", *FUSED_FLOATS)]
 Half = Annotated[Value, Types.of("T", "float", "float16")]
 Wide = Annotated[Value, Types.of("T", *FLOATS)]
 Bytes = Annotated[Value, Types.of("T", *BYTES)]
