@@ -96,7 +96,8 @@ class Choice(Offer[TilingT]):
 
 #: What a kernel offers besides its fastest takes at most so many times as long by estimate.
 NEAR = 1.3
-MORE, LEVEL = 64, 1.05  # rows or images that a run may bring; of one time another is taken for equal
+MORE = 64  # rows or images that a run may bring
+LEVEL_WITHIN = 1.05  # of one time another is taken for equal
 
 
 def nearest(options: Iterable[tuple[Estimate, TilingT]]) -> list[tuple[Estimate, TilingT]]:
@@ -114,10 +115,10 @@ def lasting(
     if isinstance(size, int) or dims.typical(size) >= MORE or not options:
         return options
     least = min(cost.total for cost, _ in options)
-    level = [(cost, tiling) for cost, tiling in options if cost.total <= LEVEL * least]
+    level = [(cost, tiling) for cost, tiling in options if cost.total <= LEVEL_WITHIN * least]
     with dims.of_many(MORE):
         times = [timed(tiling).total for _, tiling in level]
-    return [option for option, time in zip(level, times) if time <= LEVEL * min(times)]
+    return [option for option, time in zip(level, times) if time <= LEVEL_WITHIN * min(times)]
 
 
 def choices_of(kernel: Kernel, node: Node, target: Target) -> list[Choice]:

@@ -275,7 +275,7 @@ Progress = Callable[[str], None]
 Besides = Sequence[tuple[str, str | os.PathLike]]  # files that a caller writes, too, after what each is
 
 #: What LLVM does, by how much is to be done for the speed of runs.
-LEVELS = {"full": CODE, "fast": QUICK}
+CODE_LEVELS = {"full": CODE, "fast": QUICK}
 
 LARGE_WEIGHTS = 64 << 20  # bytes with which the linker needs the memory that idle workers hold
 
@@ -330,7 +330,7 @@ def compile_model(
     dump = _Dump(dump_ir)
     with (
         tempfile.TemporaryDirectory(prefix="onnxc-") as work,
-        objects.CodeGeneration(Path(work), jobs, LEVELS[options.optimize]) as generation,
+        objects.CodeGeneration(Path(work), jobs, CODE_LEVELS[options.optimize]) as generation,
     ):
         stages("import")
         given = given_operators(options.operators, Path(work), targets[0])

@@ -37,7 +37,7 @@ from ...ir.ops import (
 )
 from ...target import Target
 from ..costs import Estimate
-from ..kernel import LEVEL, Choice, Kernel, choices_of, chosen
+from ..kernel import LEVEL_WITHIN, Choice, Kernel, choices_of, chosen
 from ..kernels import KERNELS, loop_nest
 from ..tiles import gemm_tiling
 from ..tiles.blocked import without_halo
@@ -219,13 +219,13 @@ class _Selection:
         """The choices for a matrix product, without those of kernels that take as long as another's and for
         many rows longer."""
         least = min(choice.time for choice in choices)
-        level = {choice.kernel for choice in choices if choice.time <= LEVEL * least}
+        level = {choice.kernel for choice in choices if choice.time <= LEVEL_WITHIN * least}
         if len(level) == 1 or not isinstance(node.op, Contract):
             return choices
         times: dict[Kernel, float] = {}
         for choice in self._of_many(node, level):
             times[choice.kernel] = min(choice.time, times.get(choice.kernel, math.inf))
-        worse = {kernel for kernel, time in times.items() if time > LEVEL * min(times.values())}
+        worse = {kernel for kernel, time in times.items() if time > LEVEL_WITHIN * min(times.values())}
         return [choice for choice in choices if choice.kernel not in worse]
 
     def _of_many(self, node: Node, kernels: Collection[Kernel]) -> list[Choice]:
