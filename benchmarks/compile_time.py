@@ -87,7 +87,7 @@ def timed(action: Callable[[], object]) -> tuple[float, float]:
 def processor_time() -> float:
     """Of this process, its ended children, and the workers that are alive."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    alive = sum(map(worker_time, workers._idle))
+    alive = sum(map(worker_time, workers.idle()))
     return time.process_time() + ended.ru_utime + ended.ru_stime + alive
 
 

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from onnxc.codegen.library.link import find_compiler
+from onnxc.codegen.library.compiler import find_compiler
 from onnxc.codegen.library.runtime import HEADERS
 from onnxc.console import bytes_text, time_text
 from onnxc.inputs import resolve_shapes

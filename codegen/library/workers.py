@@ -113,6 +113,12 @@ def start(jobs: int | None = None) -> None:
             _idle.append(Worker())
 
 
+def idle() -> tuple[Worker, ...]:
+    """Those that wait for the next one who needs them: between compilations all that are alive."""
+    with _lock:
+        return tuple(_idle)
+
+
 def take() -> Worker:
     """An idle worker, or a new one."""
     with _lock:

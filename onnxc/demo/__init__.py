@@ -97,7 +97,7 @@ def _fastest(model: Model, image: np.ndarray) -> float:
 def run_c_program(folder: Path, images: np.ndarray) -> tuple[np.ndarray, float]:
     """(digits, seconds for one image) of main.c, compiled with the header in `folder` and linked with
     the library there."""
-    from ..codegen.library.link import find_compiler
+    from ..codegen.library.compiler import find_compiler
 
     source, program, data = folder / "main.c", folder / "digits", folder / "images.f32"
     source.write_bytes((FOLDER / "main.c").read_bytes())

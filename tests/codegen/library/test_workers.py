@@ -43,7 +43,7 @@ def generate(tmp_path):
 
 
 def idle() -> list[int]:
-    return [worker.process.pid for worker in workers._idle]
+    return [worker.process.pid for worker in workers.idle()]
 
 
 def test_a_worker_is_used_again(generate):
@@ -75,7 +75,7 @@ def test_an_abort_of_llvm_ends_the_worker_alone(generate):
 
 def test_a_worker_that_was_killed_while_idle_is_replaced(generate, apart):
     generate(TEXT.format(1))
-    for worker in workers._idle:
+    for worker in workers.idle():
         worker.process.kill()
         worker.process.wait()
     assert len(generate(TEXT.format(1), TEXT.format(2))) == 2
@@ -174,7 +174,7 @@ def test_a_fork_has_workers_of_its_own(generate):
 def test_workers_end_with_their_parent(end):
     program = (
         "import os; from onnxc.codegen.library import workers\n"
-        f"workers.start(2); print(*[w.process.pid for w in workers._idle], flush=True); {end}"
+        f"workers.start(2); print(*[w.process.pid for w in workers.idle()], flush=True); {end}"
     )
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=60)
     pids = done.stdout.split()
