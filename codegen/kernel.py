@@ -22,7 +22,8 @@ from .text.emitter import ENTRY, Function, Reg, Text
 
 
 class Kernel(Protocol):
-    """What a kernel's module has. Each takes nodes of the ops that `candidates` offers something for."""
+    """What a kernel's module has. Each takes nodes of the ops that `candidates` offers something for. One
+    that multiplies something else than its node says has a function `multiplied`: see `Choice.multiplied`."""
 
     __name__: str
 
@@ -51,13 +52,14 @@ ALL = 1 << 30
 class Offer(Generic[TilingT]):
     """A way in which a kernel could run a node: what it is estimated to take, its tiling (a dataclass of the
     kernel's own, which dumps show but for what is None in it), the layouts it reads and writes (None:
-    dense)."""
+    dense). arithmetic: what it computes in, where the node's types do not say it."""
 
     cost: Estimate
     tiling: TilingT
     inputs: tuple[Layout | None, ...] = ()
     output: Layout | None = None
     packed: tuple[int, ...] = ()  # operands that `pack` transforms when they are constant
+    arithmetic: str = field(default="", kw_only=True)
 
     @property
     def block(self) -> int:
@@ -73,17 +75,31 @@ class Offer(Generic[TilingT]):
 
 
 @dataclass(frozen=True)
+class Multiplied:
+    """What is multiplied for a node: of its multiply-adds so many, each with so many instructions besides,
+    and the types of factors and sums (None: the node's)."""
+
+    share: float = 1.0
+    besides: float = 0.0
+    types: tuple[str, str, str] | None = None
+
+
+@dataclass(frozen=True)
 class Choice(Offer[TilingT]):
     """An offer and the kernel that made it. For dumps: what a node computes in, and why no faster kernel
     does."""
 
     kernel: Kernel = field(kw_only=True)
-    arithmetic: str = field(default="", kw_only=True)
     why: str = field(default="", kw_only=True)
 
     @property
     def name(self) -> str:
         return self.kernel.__name__.rpartition(".")[2]
+
+    def multiplied(self, node: Node[Any], target: Target) -> Multiplied:
+        """What the kernel multiplies for the node: what this says, unless its module says something else."""
+        own: Callable[..., Multiplied] | None = getattr(self.kernel, "multiplied", None)
+        return Multiplied() if own is None else own(node, self, target)
 
     def __str__(self) -> str:
         tiling = {} if self.tiling is None else vars(self.tiling)

@@ -20,7 +20,7 @@ from ...records import dataclass
 from ...target import Matrix, Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, as_it_is, offered, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Multiplied, Offer, as_it_is, offered, single
 from ..text.conversion import from_computed
 from ..text.emitter import ENTRY, Function
 from ..text.memory import load_first, store_first
@@ -60,7 +60,12 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     if isinstance(shape.queries, int):
         rows = mk.equal_heights(shape.queries, rows)[0]
     tiling = Tiling(rows, max(1, PART_ROWS // rows))
-    yield Offer(estimate(shape, target, unit, tiling), tiling)
+    arithmetic = f"{NARROW} * {NARROW} -> {FLOAT}"
+    yield Offer(estimate(shape, target, unit, tiling), tiling, arithmetic=arithmetic)
+
+
+def multiplied(node: Node, choice: Choice, target: Target) -> Multiplied:
+    return Multiplied(types=(NARROW, NARROW, FLOAT))
 
 
 def _is_taken(shape: Shape) -> bool:

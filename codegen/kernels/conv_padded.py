@@ -19,7 +19,7 @@ from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, Offer
+from ..kernel import Choice, Code, KernelFunction, Multiplied, Offer
 from ..tiles.blocked import halo_layout, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, packed_operands
 from ..tiles.channel_panels import Panels, PanelTiling, panel_tilings, panels_of
@@ -91,6 +91,10 @@ def used_share(node: Node) -> float:
     """Of all pixels' taps those that reach the image."""
     axes = _axes(node)
     return 1.0 if axes is None else reaching_share(axes)
+
+
+def multiplied(node: Node[Conv], choice: Choice, target: Target) -> Multiplied:
+    return Multiplied(used_share(node))
 
 
 def tile_shape(

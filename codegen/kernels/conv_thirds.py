@@ -86,6 +86,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
         (halo_layout(halo, target.block, rank), None, *operands),
         without_halo(target.block, rank),
         (1, *packed_operands(node)),
+        arithmetic=tiling.parts.arithmetic,
     )
 
 

@@ -19,7 +19,7 @@ from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, Offer, offered
+from ..kernel import Choice, Code, KernelFunction, Multiplied, Offer, offered
 from ..tiles.blocked import halo_layout, image_of, without_halo
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, packed_operands
 from ..tiles.microkernel import fused
@@ -58,6 +58,10 @@ def used_share(node: Node[Conv]) -> float:
     """Of all pixels' taps those that reach the image."""
     axes = _axes(node)
     return 1.0 if axes is None else reaching_share(axes)
+
+
+def multiplied(node: Node[Conv], choice: Choice, target: Target) -> Multiplied:
+    return Multiplied(used_share(node))
 
 
 def _widths(node: Node[Conv], target: Target, lanes: Lanes) -> tuple[int, ...]:

@@ -63,7 +63,8 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     timed = partial(estimate, node, product, target=target)
     found = sorted(tilings(node, product, form, target), key=lambda tiling: -tiling.rows)
     cost, tiling = lasting(product.m.size, nearest((timed(t), t) for t in found), timed)[0]
-    yield Offer(cost, tiling, packed=(product.operands[1],))
+    arithmetic = "{} * {} -> {}".format(*ROUNDED) if tiling.integers else ""
+    yield Offer(cost, tiling, packed=(product.operands[1],), arithmetic=arithmetic)
 
 
 def _rounds(product: Product) -> bool:

@@ -128,7 +128,8 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
         tiling = replace(
             tiling, digits=digits and tiling.few <= stored_panel.few_rows(target, tiling.vectors)
         )
-    yield Offer(estimate(node, product, tiling, unit, target), tiling, packed=(product.operands[1],))
+    cost, packed = estimate(node, product, tiling, unit, target), (product.operands[1],)
+    yield Offer(cost, tiling, packed=packed, arithmetic=tiling.parts.arithmetic)
 
 
 def _tiling(product: Product, form: Form | None, halves: bool, unit: Matrix, target: Target) -> Tiling:

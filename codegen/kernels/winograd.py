@@ -44,6 +44,7 @@ from ..kernel import (
     Code,
     KernelFunction,
     KernelText,
+    Multiplied,
     Offer,
     either,
     lasting,
@@ -356,6 +357,11 @@ def transforms_share(node: Node[Conv], target: Target, tiling: Tiling) -> float:
 def factors(node: Node[Conv]) -> tuple[str, str]:
     """The types of what is multiplied."""
     return ("int16" if node.inputs[0].dtype in BYTES else node.op.accumulate,) * 2
+
+
+def multiplied(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Multiplied:
+    tiling, types = choice.tiling, (*factors(node), node.op.accumulate)
+    return Multiplied(products_share(node, tiling), transforms_share(node, target, tiling), types)
 
 
 def estimate(node: Node[Conv], target: Target, arithmetic: Arithmetic, tiling: Tiling) -> Estimate:

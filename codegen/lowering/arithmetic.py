@@ -16,7 +16,7 @@ from ...ir.graph import Graph, Node, TensorType, Value, walk
 from ...ir.ops import Attention, Contract, Conv, Pool
 from ...target import Target
 from ..kernel import Choice
-from ..kernels import attention, attention_matrix, conv_thirds, gemm_stored, gemm_thirds, loop_nest
+from ..kernels import attention, conv_thirds, gemm_thirds, loop_nest
 from ..tiles.blocked import bounded_halo, plane_axes
 from ..tiles.contraction import product_of
 from ..tiles.epilogue import supported as is_supported
@@ -29,12 +29,8 @@ MOST_TOLD = 50  # nodes, of those that are left to loop_nest
 def arithmetic_of(node: Node) -> str:
     """`uint8 * int8 -> int32`, or the type of all numbers."""
     op = node.op
-    if isinstance(op, Attention) and node.choice is not None and node.choice.kernel is attention_matrix:
-        return "bfloat16 * bfloat16 -> float32"
-    if node.choice is not None and node.choice.kernel in BY_PARTS:
-        return f"{op.accumulate} in bfloat16 * {node.choice.tiling.parts.count}"
-    if node.choice is not None and node.choice.kernel is gemm_stored and node.choice.tiling.integers:
-        return "{} * {} -> {}".format(*gemm_stored.ROUNDED)
+    if node.choice is not None and node.choice.arithmetic:
+        return node.choice.arithmetic
     if not isinstance(op, (Contract, Conv)):
         types = [v.dtype for v in node.outputs if isinstance(v.type, TensorType)]
         return types[0] if types else ""

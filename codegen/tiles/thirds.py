@@ -51,6 +51,11 @@ class Parts:
     panel_split: int
 
     @property
+    def arithmetic(self) -> str:
+        """What products of such numbers are told to be computed in."""
+        return f"float32 in bfloat16 * {self.count}"
+
+    @property
     def bytes(self) -> int:
         """Of an element of a row."""
         return 2 * self.count

@@ -144,41 +144,37 @@ def _memory_ns(machine: Target, read: int, constant: int, written: int, among: i
 
 
 def _products_ns(node: Node, machine: Target, sizes: Mapping[str, int]) -> float:
-    """The time of a node's products, by the fastest instructions for them; of Winograd's, and of
-    windows over padding, which are fewer. Winograd's transforms are instructions besides."""
-    from ..codegen.kernels import conv_padded, depthwise_padded, winograd
+    """The time of a node's products, by the fastest instructions for what its kernel multiplies: Winograd's,
+    and those of windows over padding, are fewer. Winograd's transforms are instructions besides."""
+    from ..codegen.kernel import Multiplied
     from ..ir.arithmetic import multiply_adds_of
     from ..ir.ops import Fused
 
     if isinstance(node.op, Fused):
         return sum(_products_ns(inner, machine, sizes) for inner in node.op.region.nodes)
-    count: float = _number(multiply_adds_of(node), sizes)
-    others = 0.0
-    if node.choice is not None and node.choice.kernel is winograd:
-        others = count * winograd.transforms_share(node, machine, node.choice.tiling)
-        count *= winograd.products_share(node, node.choice.tiling)
-    for padded in conv_padded, depthwise_padded:
-        if node.choice is not None and node.choice.kernel is padded:
-            count *= padded.used_share(node)
-    return count / _products_rate(node, machine) + others / machine.facts.instructions if count else 0.0
+    own = Multiplied() if node.choice is None else node.choice.multiplied(node, machine)
+    count = _number(multiply_adds_of(node), sizes)
+    if not count * own.share:
+        return 0.0
+    rate = _products_rate(machine, own.types or _types(node))
+    return count * own.share / rate + count * own.besides / machine.facts.instructions
 
 
-def _products_rate(node: Node, machine: Target) -> float:
-    """Multiply-adds a nanosecond of the fastest instruction that a thread of the machine has for a node's."""
-    from ..codegen.costs import dot_rate
-    from ..codegen.kernels import attention_matrix, winograd
+def _types(node: Node) -> tuple[str, str, str]:
+    """Of a node's factors and sums."""
     from ..ir.ops import Contract, Conv
 
-    if isinstance(node.op, (Contract, Conv)):
-        types = node.inputs[0].dtype, node.inputs[1].dtype, node.op.accumulate
-        if isinstance(node.op, Conv) and node.op.narrow:
-            types = types[1], types[1], types[2]
-        if node.choice is not None and node.choice.kernel is winograd:
-            types = *winograd.factors(node), types[2]
-    elif node.choice is not None and node.choice.kernel is attention_matrix:
-        types = "bfloat16", "bfloat16", "float32"
-    else:
-        types = (node.outputs[0].dtype,) * 3
+    if not isinstance(node.op, (Contract, Conv)):
+        return (node.outputs[0].dtype,) * 3
+    w = node.inputs[1].dtype
+    x = w if isinstance(node.op, Conv) and node.op.narrow else node.inputs[0].dtype
+    return x, w, node.op.accumulate
+
+
+def _products_rate(machine: Target, types: tuple[str, str, str]) -> float:
+    """Multiply-adds a nanosecond of the fastest instruction that a thread of the machine has for them."""
+    from ..codegen.costs import dot_rate
+
     facts, lanes = machine.facts, machine.lanes(types[2])
     rates = [facts.multiply_adds * lanes]
     if dot := machine.integer_dot(*types):

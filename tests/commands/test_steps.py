@@ -54,6 +54,15 @@ def test_codes_of_few_bits_count_as_the_bytes_that_they_are():
     assert node.work.nbytes == 2 * 4 * 512 + 512 * 512 // 2 + 4 * 512 * 512 // 32
 
 
+def test_windows_over_padding_leave_products_out_of_the_bound():
+    text = CONV.replace("56, 56", "28, 28").replace(
+        "(1, 1, 1, 1) dilations=(1, 1)", "(18, 18, 18, 18) dilations=(18, 18)"
+    )
+    (node,) = [n for n in expected(text) if n.kernel == "conv_padded"]
+    reached = (28 + 2 * 10) / (3 * 28)  # along an axis
+    assert node.work.bound == pytest.approx(reached**2 * node.work.multiply_adds / (4 * 16))
+
+
 def test_transforms_are_in_the_bound_of_a_convolution_by_winograd():
     (node,) = [n for n in expected(CONV) if n.kernel == "winograd"]
     direct = node.work.multiply_adds / (4 * 16)
