@@ -103,7 +103,7 @@ def quantised(value: Value, summed: Sequence[int] | None = None) -> Quantised | 
         return Quantised(value, 0, None)
     if node is None or not isinstance(node.op, Map):
         return None
-    found = _affine(node.op.body, [v.dtype for v in node.inputs])
+    found = _affine(node.op.body)
     if found is None:
         return None
     stored, zero, scale = found
@@ -130,7 +130,7 @@ def weights_of(value: Value) -> Weights | None:
         return _moved(inner, node.op, dims.numbers(value.shape))
     if node is None or not isinstance(node.op, Map):
         return None
-    found = _affine(node.op.body, [v.dtype for v in node.inputs])
+    found = _affine(node.op.body)
     if found is None:
         return None
     stored, zero, scale = node.inputs[found[0]], _operand(found[1], node.inputs), found[2]
@@ -155,7 +155,7 @@ def weights(constant: Constant) -> Weights | None:
         return None if inner is None else _moved(inner, made.op, constant.shape)
     if not isinstance(made.op, Map):
         return None
-    found = _affine(made.op.body, [c.dtype for c in made.operands])
+    found = _affine(made.op.body)
     if found is None:
         return None
     stored, zero, scale = made.operands[found[0]], found[1], found[2]
@@ -182,7 +182,7 @@ def aligned(array: np.ndarray, rank: int) -> np.ndarray:
     return array.reshape((1,) * (rank - array.ndim) + array.shape)
 
 
-def _affine(body: Expr, types: Sequence[str]) -> tuple[int, Expr, Expr | None] | None:
+def _affine(body: Expr) -> tuple[int, Expr, Expr | None] | None:
     """(operand, zero, scale) of a body (operand - zero) * scale, the latter two over other operands."""
     scale = None
     if body.dtype == "float32":
