@@ -271,8 +271,8 @@ def offered(fact: FactT | None, node: Node) -> FactT:
     return fact
 
 
-def single(step: Step, temporaries: Sequence[Dimension] = (), over: Sequence[int] = ()) -> Code:
-    return Code((step,), tuple(temporaries), tuple(over))
+def single(step: Step, over: Sequence[int] = ()) -> Code:
+    return Code((step,), (), tuple(over))
 
 
 def chosen(node: Node) -> Choice:
