@@ -84,7 +84,7 @@ class Reduction(Piece):
         extra: Mapping[int, View] | None = None,
         factor: Expr | None = None,
     ):
-        self.target, self.state, self.term, self.factor, self.finish = (target, state, term, factor, finish)
+        self.target, self.state, self.factor, self.finish = target, state, factor, finish
         self.terms = [term] if factor is None else [term, factor]
         used = [i for i in expr.inputs(*self.terms) if i in views]
         ends = [i for i in expr.inputs(finish) if i]
