@@ -26,7 +26,7 @@ from ...records import dataclass
 from ...target import Dot, Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, offered
+from ..kernel import ALL, Choice, Code, KernelFunction, KernelText, Offer, Step, offered
 from ..text.emitter import ENTRY, Function, Text
 from ..text.memory import load_first, store_first
 from ..text.scalar import lower
@@ -38,7 +38,6 @@ from ..tiles.rounded_state import RoundedState
 from ..tiles.stored_form import Form, form_of, pack_stored
 
 REUSE = 4  # tiles of rows in a part whose weights exceed the second-level cache
-ALL = 0  # rows in a part
 
 
 # What a step consists of -------------------------------------------------------------------------
@@ -131,8 +130,8 @@ def products(op: Recurrent, dtype: str) -> list[Product]:
 
 @dataclass(frozen=True)
 class Tiling:
-    """Tiles of `rows` x (`vectors` * `lanes`) gates; a part is `part` rows of the batch (0: all). `form`: how
-    panels are stored, where tiles decode them. `dot`: what multiplies bytes of these and of rounded rows."""
+    """Tiles of `rows` x (`vectors` * `lanes`) gates; a part is `part` rows of the batch. `form`: how panels
+    are stored, where tiles decode them. `dot`: what multiplies bytes of these and of rounded rows."""
 
     rows: int
     vectors: int
@@ -197,7 +196,7 @@ def _tiling(
         cost += costs.compute(target, sum(heights.values()) * op.hidden * each * decoding)
     part = most if weights <= target.facts.level2_bytes // 2 else REUSE * most
     part = ALL if op.rounded else part
-    cost += _reading(target, weights) * -(-rows // (part or REUSE * most))
+    cost += _reading(target, weights) * -(-rows // part)
     return cost * (steps * len(op.directions)), Tiling(most, vectors, lanes, part, form, dot)
 
 
@@ -333,7 +332,7 @@ class _Recurrence:
             if self.op.rounded
             else None
         )
-        self.groups = dims.ceil_divide(self.batch, self.part) if self.part else 1
+        self.groups = 1 if self.part == ALL else dims.ceil_divide(self.batch, self.part)
         self.share = dims.ceil_divide(self.batch, dims.maximum(1, self.groups))  # rows of a part
         self.even = isinstance(self.batch, int) and self.batch == self.groups * self.share
         self.stages = [stages(self.op, d, self.dtype) for d in range(self.directions)]
@@ -459,7 +458,7 @@ class _Recurrence:
             self.emit_part(f, direction if self.directions > 1 else "0", group)
         gates = self.steps * self.batch * (self.directions * self.op.columns)
         work = costs.work(self.cost, gates)
-        rows = self.share if isinstance(self.share, int) or not self.part else self.part
+        rows = self.share if isinstance(self.share, int) or self.part == ALL else self.part
         own = self.gates_row + (self.rounded.row_bytes if self.rounded else 0)
         scratch = dims.maximum(64, rows * own + (self.rounded.range_bytes if self.rounded else 0))
         return k.step(self.groups * self.directions, work, scratch)

@@ -297,6 +297,10 @@ def rounded_weights(r, dtype, zero):
     return derived(Map(body), *(Constant.of(a) for a in (codes, scale.astype(np.float32), zeros)))
 
 
+def test_rows_over_whose_range_a_state_is_rounded_are_one_part():
+    assert "part=all" in str(Case("lstm", 20, batch=40, rounded=True).choice())
+
+
 def test_a_rounded_state_of_nothing_but_zeros_stays_so():
     case = Case("lstm", 20, optional=("h",), rounded=True)
     case.arrays[2][:] = 0
