@@ -18,7 +18,7 @@ from ...records import dataclass
 from ...target import Target
 from ...trailer import append_trailer
 from ...version import ABI_MAJOR
-from .compiler import TIMEOUT, find_archiver, find_compiler, start, target_flags
+from .compiler import find_archiver, find_compiler, start, target_flags
 from .elf import section_range
 from .weights import WEIGHTS_SECTION
 
@@ -47,36 +47,28 @@ def link(
     prefix: str,
     target: Target,
     soname: str | None = None,
-    compiler: Sequence[str] | None = None,
-    timeout: float = TIMEOUT,
     libraries: Sequence[str] = (),
 ) -> None:
     """Links code, tables, weights and runtime into the file `output`, of a kind of `output_kind`.
 
     directory: where the compiler works. soname: what programs that are linked with a shared library look for.
     libraries: further ones that a shared library needs; whoever links an object names them himself."""
-    compiler = compiler or find_compiler(target)
-    tools = _Tools(tuple(compiler), target_flags(compiler, target), directory, timeout)
+    compiler = find_compiler(target)
+    tools = _Tools(compiler, target_flags(compiler, target), directory)
     if kind == "o":
         _link_object([*objects, runtime], output, prefix, tools)
     elif kind == "a":
         _link_object(objects, directory / f"{prefix}.o", prefix, tools)
-        archive([directory / f"{prefix}.o", runtime], output, directory, target, compiler)
+        archive([directory / f"{prefix}.o", runtime], output, directory, target)
     else:
         _link_shared([*objects, runtime], output, prefix, soname, tools, libraries)
 
 
-def archive(
-    members: Sequence[Path],
-    output: Path,
-    directory: Path,
-    target: Target,
-    compiler: Sequence[str] | None = None,
-) -> None:
+def archive(members: Sequence[Path], output: Path, directory: Path, target: Target) -> None:
     """Writes the objects to a static archive, each under its name and once; always the same bytes."""
     once = {member.name: member for member in members}
     output.unlink(missing_ok=True)  # the archiver would add to what is there
-    tool = find_archiver(compiler or find_compiler(target))
+    tool = find_archiver(find_compiler(target))
     start([*tool, "rcsD", str(output), *map(str, once.values())], output, directory).wait()
 
 
@@ -108,17 +100,16 @@ def output_kind(output: Path) -> str:
 
 @dataclass(frozen=True)
 class _Tools:
-    """The compiler with its flags for the target, where it works and how long it may."""
+    """The compiler with its flags for the target, and where it works."""
 
     compiler: tuple[str, ...]
     flags: tuple[str, ...]
     directory: Path
-    timeout: float
 
     def run(self, *arguments: str, result: Path) -> Path:
         result.unlink(missing_ok=True)  # so that what is there in the end was made by this command
         command = [*self.compiler, *self.flags, *arguments, "-o", str(result)]
-        return start(command, result, self.directory).wait(self.timeout)
+        return start(command, result, self.directory).wait()
 
 
 def _link_shared(
@@ -145,5 +136,5 @@ def _link_object(parts: Sequence[Path], output: Path, prefix: str, tools: _Tools
     for objcopy in filter(None, map(shutil.which, ("objcopy", "llvm-objcopy"))):
         localise = [objcopy, f"--keep-global-symbol={prefix}_model", "--strip-unneeded", str(output)]
         with contextlib.suppress(CompileError):  # one for another machine does not know the format
-            start(localise, output, tools.directory).wait(tools.timeout)
+            start(localise, output, tools.directory).wait()
             return

@@ -94,16 +94,12 @@ class Runtime:
 
 @contextlib.contextmanager
 def start_runtime(
-    directory: Path,
-    target: Target,
-    names: str | None = PREFIX,
-    compiler: Sequence[str] | None = None,
-    flags: Sequence[str] = (),
+    directory: Path, target: Target, names: str | None = PREFIX, flags: Sequence[str] = ()
 ) -> Iterator[Runtime]:
     """The runtime for the target as an object in `directory`: from the cache, or being compiled while other
     work goes on; leaving the block by an error ends its compilation. names: what its symbols begin with
     (`runtime_prefix`). flags: further ones for the compiler."""
-    compiler = tuple(compiler or find_compiler(target))
+    compiler = find_compiler(target)
     arguments = (*compiler, *FLAGS, *flags, *target_flags(compiler, target))
     key = _key(arguments)
     made = directory / ("runtime.o" if names else f"onnxc-runtime-{key[:16]}.o")

@@ -259,14 +259,14 @@ class Function:
             return str(int(a) - int(b))
         return _word(a) if str(b) == "0" else self.binary("sub", a, b, type_)
 
-    def mul(self, a: str | int, b: str | int, type_: str = "i64") -> str:
+    def mul(self, a: str | int, b: str | int) -> str:
         if is_number(a) and is_number(b):
             return str(int(a) * int(b))
         if "0" in (str(a), str(b)):
             return "0"
         if str(a) == "1":
             return _word(b)
-        return _word(a) if str(b) == "1" else self.binary("mul", a, b, type_)
+        return _word(a) if str(b) == "1" else self.binary("mul", a, b, "i64")
 
     def divide(self, a: str | int, b: str | int) -> tuple[str, str]:
         """(a // b, a % b) of i64 with a >= 0 and b > 0; the divisor is a size that is never zero here."""

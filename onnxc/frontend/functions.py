@@ -126,18 +126,18 @@ class FunctionBody:
     opsets: Opsets
 
 
-def inline_functions(model: onnx.ModelProto, max_nodes: int = MAX_NODES) -> Inlined:
+def inline_functions(model: onnx.ModelProto) -> Inlined:
     """The main graph with every call of a model-local function replaced by the function's nodes.
 
     Where there is no call the graph is the model's own, else a copy. Raises ModelError on
-    recursion and on bodies that contradict their calls, LimitError on more than `max_nodes`."""
+    recursion and on bodies that contradict their calls, LimitError on more than MAX_NODES."""
     functions = local_functions(model)
     opsets = model_opsets(model)
     names = NameSupply(_all_names(model))
     if not any(call_key(node) in functions for node in _nested_nodes(model.graph.node)):
         return Inlined(model.graph, opsets, {}, names)
-    check_expansion(model, max_nodes)
-    expansion = _Expansion(functions, names, max_nodes)
+    check_expansion(model)
+    expansion = _Expansion(functions, names)
     graph = GraphProto()
     _run(expansion.copy_graph(model.graph, graph, _Place()))
     return Inlined(graph, opsets, expansion.node_opsets, names)
@@ -167,7 +167,7 @@ def schema_function_body(
         if attribute.default_value.name
     }
     names = names or NameSupply({*node.input, *node.output})
-    expansion = _Expansion({}, names, MAX_NODES)
+    expansion = _Expansion({}, names)
     graph = GraphProto()
     _run(expansion.expand(node, function, graph.node, _Place(), attributes))
     opsets = {"": onnx.defs.onnx_opset_version(), **imported_opsets(function.opset_import)}
@@ -240,7 +240,6 @@ class _Expansion:
 
     functions: Mapping[FunctionKey, FunctionProto]
     names: NameSupply
-    max_nodes: int
     node_opsets: dict[str, Opsets] = field(default_factory=dict)
     _nodes: int = 0
     _bytes: int = 0
@@ -377,13 +376,13 @@ class _Expansion:
     def _spend(self, nodes: int, size: int) -> None:
         self._nodes += nodes
         self._bytes += size
-        if self._nodes > self.max_nodes or self._bytes > MAX_EXPANDED_BYTES:
-            raise _too_large(self.max_nodes)
+        if self._nodes > MAX_NODES or self._bytes > MAX_EXPANDED_BYTES:
+            raise _too_large()
 
 
-def _too_large(max_nodes: int) -> LimitError:
+def _too_large() -> LimitError:
     return LimitError(
-        f"with its functions expanded the model has more than {max_nodes} nodes, or "
+        f"with its functions expanded the model has more than {MAX_NODES} nodes, or "
         f"more than {MAX_EXPANDED_BYTES >> 20} MiB of them"
     )
 
@@ -454,7 +453,7 @@ class _Cost:
     nesting: int
 
 
-def check_expansion(model: onnx.ModelProto, max_nodes: int = MAX_NODES) -> None:
+def check_expansion(model: onnx.ModelProto) -> None:
     """Raise ModelError if functions recurse, LimitError if expanding them would make too much.
 
     Costs a look at each function, whatever the size of the expansion."""
@@ -462,19 +461,19 @@ def check_expansion(model: onnx.ModelProto, max_nodes: int = MAX_NODES) -> None:
     costs: dict[FunctionKey, _Cost] = {}
     for key in _callees_first(functions):
         function = functions[key]
-        costs[key] = _cost(_own_nodes(function), function.ByteSize(), functions, costs, max_nodes)
-    total = _cost(model.graph.node, 0, functions, costs, max_nodes)
-    if total.nodes > max_nodes or total.bytes > MAX_EXPANDED_BYTES:
-        raise _too_large(max_nodes)
+        costs[key] = _cost(_own_nodes(function), function.ByteSize(), functions, costs)
+    total = _cost(model.graph.node, 0, functions, costs)
+    if total.nodes > MAX_NODES or total.bytes > MAX_EXPANDED_BYTES:
+        raise _too_large()
     if total.nesting > MAX_NESTING:
         raise too_deep()
 
 
-def _cost(nodes: Iterable[NodeProto], size: int, functions: Mapping, costs: Mapping, max_nodes: int) -> _Cost:
+def _cost(nodes: Iterable[NodeProto], size: int, functions: Mapping, costs: Mapping) -> _Cost:
     count = nesting = 0
     for node, level in _nested_nodes_and_levels(nodes):
         called = costs[call_key(node)] if call_key(node) in functions else _Cost(1, 0, 0)
-        count = min(count + called.nodes, max_nodes + 1)
+        count = min(count + called.nodes, MAX_NODES + 1)
         size = min(size + called.bytes, MAX_EXPANDED_BYTES + 1)
         nesting = min(max(nesting, level + called.nesting), MAX_NESTING + 1)
     return _Cost(count, size, nesting)

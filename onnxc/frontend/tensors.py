@@ -138,17 +138,17 @@ def whole(model: ModelFile, but: Container[str] = ()) -> onnx.ModelProto:
     return proto
 
 
-def sparse_array(sparse: onnx.SparseTensorProto, model: ModelFile, limit: int = DENSE_LIMIT) -> np.ndarray:
-    """A sparse tensor as a dense read-only array; LimitError if that needs over `limit` bytes.
+def sparse_array(sparse: onnx.SparseTensorProto, model: ModelFile) -> np.ndarray:
+    """A sparse tensor as a dense read-only array; LimitError if that needs over DENSE_LIMIT bytes.
 
     Its indices are [nnz] positions in row-major order, or [nnz, rank] coordinates; both must
     ascend without repetition."""
     values, indices = tensor_array(sparse.values, model), tensor_array(sparse.indices, model)
     dims = tuple(sparse.dims)
     count = element_count(dims)
-    if count * max(values.itemsize, 1) > limit:
+    if count * max(values.itemsize, 1) > DENSE_LIMIT:
         raise LimitError(
-            f"a sparse tensor of shape {shape_text(dims)} is over the limit of {limit} bytes when dense"
+            f"a sparse tensor of shape {shape_text(dims)} is over the limit of {DENSE_LIMIT} bytes when dense"
         )
     positions = _sparse_positions(values, indices, dims)
     if len(positions) and (np.any(positions[1:] <= positions[:-1]) or positions[-1] >= count):

@@ -96,12 +96,12 @@ class Reader:
             self.at += 1
         raise self.error(f"one of {stops} expected", start)
 
-    def items(self, item: Callable[[], T], close: str = r"\)") -> list[T]:
+    def items(self, item: Callable[[], T]) -> list[T]:
         """What `item` reads, again and again between commas, up to the closing bracket."""
         found = []
-        while self.match(close) is None:
+        while self.match(r"\)") is None:
             found.append(item())
-            if self.match(rf",|(?={close})") is None:
+            if self.match(r",|(?=\))") is None:
                 raise self.error("comma expected")
         return found
 

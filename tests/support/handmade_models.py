@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from onnxc.codegen.library import link, objects, runtime, tables
-from onnxc.codegen.library.compiler import TIMEOUT, find_compiler
+from onnxc.codegen.library.compiler import find_compiler
 from onnxc.codegen.library.files import replacing
 from onnxc.codegen.library.interface import LibraryDescription, LoweredDescription, Port
 from onnxc.codegen.library.weights import HEAD_BYTES, weights_object
@@ -120,14 +120,14 @@ class Parts:
             self.weights.write_bytes(bytes(HEAD_BYTES) + weights)
             weights_object(self.weights, description.prefix, like=self.object)
 
-    def link(self, output: Path, timeout: float = TIMEOUT) -> Path:
+    def link(self, output: Path) -> Path:
         kind, prefix = link.output_kind(output), self.description.prefix
         names = runtime.runtime_prefix(kind, prefix)
         with replacing(output) as (temporary,):
             with runtime.start_runtime(self.folder, find_target(), names) as made:
                 described = tables_object(self.folder, self.description, made.names, kind == "so")
                 parts = [self.object, described, *filter(None, [self.weights])]
-                runtime_object = made.wait(timeout)
+                runtime_object = made.wait()
             link.link(
                 parts,
                 runtime_object,
@@ -137,7 +137,6 @@ class Parts:
                 prefix=prefix,
                 target=find_target(),
                 soname=output.name,
-                timeout=timeout,
             )
         return output
 
