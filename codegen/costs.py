@@ -530,7 +530,7 @@ def beginning(target: Target, constants: int) -> Estimate:
     return Estimate(overhead=taken, fixed=taken)
 
 
-def far(target: Target, among: float, since: float = 0.0) -> float:
+def far(target: Target, among: float, since: float) -> float:
     """Nanoseconds until the first of what is used in turns with `among` bytes, and was so long since,
     arrives."""
     second = 1 - fitting(among, target.facts.level2_bytes)

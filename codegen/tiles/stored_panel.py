@@ -255,7 +255,7 @@ def _for_blocks(f: Function, form: Form, block: Callable[[int | str, int], None]
 
 
 def multiply_add_decoded(
-    f: Function, tile: Tile, rows: Rows, panel: str, form: Form, chains: int = 1, stream: bool = True
+    f: Function, tile: Tile, rows: Rows, panel: str, form: Form, chains: int, stream: bool = True
 ) -> list[str]:
     """The sums over the panel of float32 rows, in which elements are decoded in registers; each block is
     summed by itself, in `chains` sums side by side, and then scaled. stream: the panel is read once, from

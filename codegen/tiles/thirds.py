@@ -126,8 +126,8 @@ def split_panel(
     steps: int | str,
     panel: str,
     out: str,
-    first: int | str = 0,
-    dtype: str = "float32",
+    first: int | str,
+    dtype: str,
 ) -> None:
     """Writes a panel [steps of k][vectors][lanes] of float32 or half; of each step the pairs of neighbours
     along k from the `first` on."""

@@ -102,7 +102,7 @@ def require_regular(status: os.stat_result, what: str) -> None:
         raise ModelError(f"{what} is {kind}, not a file")
 
 
-def map_descriptor(descriptor: int, size: int, in_memory: bool = False) -> mmap.mmap | bytes:
+def map_descriptor(descriptor: int, size: int, in_memory: bool) -> mmap.mmap | bytes:
     """The `size` bytes of an open file, mapped read-only or, if asked, read into memory."""
     if size and not in_memory:
         return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
@@ -127,12 +127,12 @@ class ExternalFiles:
     Hard links cannot be told from files of their own; `refuse_hard_links` refuses both."""
 
     roots: tuple[Path, ...]
-    refuse_hard_links: bool = False
+    refuse_hard_links: bool
     _files: dict[str, MappedFile] = field(default_factory=dict)
     _resolved: dict[str, MappedFile] = field(default_factory=dict)
 
     @classmethod
-    def beside(cls, model: Path, refuse_hard_links: bool = False) -> ExternalFiles:
+    def beside(cls, model: Path, refuse_hard_links: bool) -> ExternalFiles:
         """For the model file `model`: below its folder, or below that of its real path."""
         roots = (Path(os.path.realpath(model.parent)), Path(os.path.realpath(model)).parent)
         return cls(tuple(dict.fromkeys(roots)), refuse_hard_links)

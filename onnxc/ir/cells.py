@@ -46,13 +46,7 @@ def gate(op: Recurrent, direction: int, k: int, x: Expr) -> Expr:
 
 
 def lstm_cell(
-    op: Recurrent,
-    direction: int,
-    i: Expr,
-    f: Expr,
-    g: Expr,
-    c: Expr,
-    peepholes: tuple[Expr, Expr] | None = None,
+    op: Recurrent, direction: int, i: Expr, f: Expr, g: Expr, c: Expr, peepholes: tuple[Expr, Expr] | None
 ) -> Expr:
     """The new c from the gates, the c before and the peepholes of i and f."""
     if peepholes is not None:
