@@ -93,7 +93,6 @@ from .passes.store_multiplied import store_multiplied
 from .passes.store_wide import store_wide
 from .passes.unfold_transposed import unfold_transposed
 from .passes.widen import widen
-from .places import absolute
 from .records import dataclass
 from .target import Target, find_targets
 
@@ -257,22 +256,12 @@ class Outputs:
     def refuse_overwriting(self, read: Mapping[str, str], besides: Besides = ()) -> None:
         """Raises UsageError where an output would take the place of what is read or written besides. read:
         what the files are."""
-        taken = {_place(path): what for path, what in read.items()}
-        for name, path in (*vars(self).items(), *besides):
-            other = path and taken.setdefault(_place(path), name)
-            if other and other != name:
-                raise UsageError(
-                    f"the {name} would be written over the {other}", origin=Origin(os.fspath(path))
-                )
-
-
-def _place(path: str | os.PathLike[str]) -> str:
-    """The path of the file itself, links followed."""
-    return absolute(path, CompileError, os.path.realpath)
+        own = [(name, path) for name, path in vars(self).items() if path is not None]
+        files.refuse_overwriting([(what, path) for path, what in read.items()], [*own, *besides])
 
 
 Progress = Callable[[str], None]
-Besides = Sequence[tuple[str, str | os.PathLike]]  # files that a caller writes, too, after what each is
+Besides = Sequence[files.Named]  # files that a caller writes, too
 
 #: What LLVM does, by how much is to be done for the speed of runs.
 CODE_LEVELS = {"full": CODE, "fast": QUICK}

@@ -1,7 +1,7 @@
 """Output files that appear whole.
 
 They are written under other names beside their places, flushed and renamed, so that a reader finds the old
-files, the new ones, or none.
+files, the new ones, or none. None takes the place of what is read, or of another that is written.
 """
 
 from __future__ import annotations
@@ -11,18 +11,35 @@ import fcntl
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ...errors import CompileError, Origin
+from ...errors import CompileError, Origin, UsageError
 from ...places import absolute
+
+Named = tuple[str, str | os.PathLike]  # a file after what it is
+
+
+def refuse_overwriting(read: Iterable[Named], written: Iterable[Named]) -> None:
+    """Raises UsageError where a file would be written over one that is read, or over another that is written,
+    links followed."""
+    taken = {_place(path): what for what, path in read}
+    for what, path in written:
+        other = taken.setdefault(_place(path), what)
+        if other != what:
+            raise UsageError(f"the {what} would be written over the {other}", origin=Origin(os.fspath(path)))
+
+
+def _place(path: str | os.PathLike) -> str:
+    """The path of the file itself, links followed."""
+    return absolute(path, CompileError, os.path.realpath)
 
 
 def check_output(path: Path) -> None:
     """Raise CompileError at once if `path` could not be written in the end."""
     origin = Origin(file=os.fspath(path))
     try:
-        parent = Path(absolute(path, CompileError, os.path.realpath)).parent
+        parent = Path(_place(path)).parent
         mode = os.stat(path).st_mode
     except FileNotFoundError:
         mode = stat.S_IFREG

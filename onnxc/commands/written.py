@@ -7,9 +7,7 @@ import argparse
 import os
 from collections.abc import Iterator
 
-from ..codegen.library.files import check_output
-from ..errors import CompileError, Origin, UsageError
-from ..places import absolute
+from ..codegen.library.files import check_output, refuse_overwriting
 
 #: What the files are that arguments name, alone or in lists, some as NAME=FILE.
 READ = {
@@ -28,21 +26,12 @@ ACCOMPANYING = {"depfile": "rule", "trace": "trace", "html": "page"}
 def check_written(options: argparse.Namespace, *results: str) -> None:
     """Raises UsageError where a file would be written over another; CompileError where it would be nowhere,
     if it is beside the result, or one of these results, which nothing else looks at before they are there."""
-    read = ((path, what) for name, what in READ.items() for path in _paths(options, name))
-    taken = {_place(file_of(path) or path): what for path, what in read}
-    for name, what in (RESULTS | ACCOMPANYING).items():
-        for path in _paths(options, name):
-            other = taken.get(place := _place(path))
-            if other is not None:
-                raise UsageError(f"the {what} would be written over the {other}", origin=Origin(path))
-            taken[place] = what
+    read = [(what, file_of(path) or path) for name, what in READ.items() for path in _paths(options, name)]
+    written = (RESULTS | ACCOMPANYING).items()
+    refuse_overwriting(read, [(what, path) for name, what in written for path in _paths(options, name)])
     for name in (*ACCOMPANYING, *results):
         if getattr(options, name, None) is not None:
             check_output(getattr(options, name))
-
-
-def _place(path: str) -> str:
-    return absolute(path, CompileError, os.path.realpath)
 
 
 def _paths(options: argparse.Namespace, name: str) -> Iterator[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+from pathlib import Path
 
 import pytest
 from support.handmade_models import AFFINE, HERE, Parts, scale_bytes
 
 from onnxc.codegen.library import files
-from onnxc.errors import CompileError
+from onnxc.errors import CompileError, UsageError
 
 
 def test_a_library_replaces_the_old_one_with_the_users_permissions(tmp_path):
@@ -49,6 +50,16 @@ def test_an_error_names_the_file_that_was_written_when_it_came(tmp_path):
         ):
             raise OSError(28, "No space left on device")
         assert str(caught.value) == f"{other or paths[1]}: cannot be written: No space left on device"
+
+
+def test_a_file_is_written_over_none_that_is_read_and_over_no_other_that_is_written(tmp_path):
+    model, link, header = tmp_path / "m.onnx", tmp_path / "link", str(tmp_path / "m.h")
+    link.symlink_to(model)
+    files.refuse_overwriting([("model", model)], [("library", tmp_path / "m.so"), ("header", header)])
+    with pytest.raises(UsageError, match="link: the library would be written over the model"):
+        files.refuse_overwriting([("model", model)], [("library", link)])
+    with pytest.raises(UsageError, match=r"m\.h: the rule would be written over the header"):
+        files.refuse_overwriting([], [("header", header), ("rule", Path(header))])
 
 
 def test_places_that_cannot_be_written_are_refused(tmp_path):
