@@ -241,7 +241,7 @@ class Builder:
 
     def elements(self, values: np.ndarray | Sequence[Dimension], dtype: str = "int64") -> Value:
         """An integer tensor with the given dimensions as elements: a constant when all are numbers."""
-        array = values if isinstance(values, np.ndarray) else _shaped(values, (len(values),))
+        array = values if isinstance(values, np.ndarray) else symbolic.arranged(values, (len(values),))
         array = _map_elements(array, lambda d: dims.substitute(d, self.facts))
         array = _map_elements(
             array, lambda d: self.named(d) if isinstance(d, Dim) and dims.is_large(d) else d
@@ -357,7 +357,7 @@ class Builder:
 
     def shape(self, x: Value) -> Value:
         """x's shape as an int64 tensor."""
-        return self.elements(_shaped(x.shape, (x.rank,)))
+        return self.elements(symbolic.arranged(x.shape, (x.rank,)))
 
     def dimensions(self, x: Value, minimum: int | None = None, hint: str = "n") -> list[Dimension]:
         """The elements of an integer tensor as dimensions: what is known, also of a Concat's operands one by
@@ -384,7 +384,9 @@ class Builder:
             atoms = tuple(next(iter(dims.symbols(d))) for d in found)
             self.emit(ops.Bind(atoms), self.cast(x, "int64"))
         captured = self.capture(x)
-        captured.elements = _shaped(found, tuple(captured.shape)) if dims.is_static(captured.shape) else None
+        captured.elements = (
+            symbolic.arranged(found, tuple(captured.shape)) if dims.is_static(captured.shape) else None
+        )
         return found
 
     def dimension(self, x: Value, minimum: int | None = None, hint: str = "n") -> Dimension:
@@ -495,17 +497,11 @@ def _map_elements(array: np.ndarray, function: Callable[[Dimension], Dimension])
     return result
 
 
-def _shaped(values: Sequence[Dimension], shape: tuple[int, ...]) -> np.ndarray:
-    array = np.empty(len(values), object)
-    array[:] = values
-    return array.reshape(shape)
-
-
 def _elements_of_constant(constant: Constant) -> np.ndarray | None:
     type_ = TensorType(constant.dtype, constant.shape)
     if not _is_small_integer(type_):
         return None
-    return _shaped([int(v) for v in constant.array.flat], constant.shape)
+    return symbolic.arranged([int(v) for v in constant.array.flat], constant.shape)
 
 
 def _wrapped(array: np.ndarray, dtype: str) -> np.ndarray:

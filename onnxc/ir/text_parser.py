@@ -15,6 +15,7 @@ from typing import Any, TypeVar, get_args, get_origin
 import numpy as np
 
 from . import dims, dtypes, expr, ops
+from . import elements as symbolic
 from .dims import Dimension, Symbol
 from .expr import Expr
 from .graph import (
@@ -352,7 +353,7 @@ class Parser:
             known = elements[k] if types else None
             outputs.append(Value(types[k] if types else type_, _meaning(name), None, known))
         if isinstance(op, ops.Elements):
-            outputs[0].elements = _array(op.dims, op.shape)
+            outputs[0].elements = symbolic.arranged(op.dims, op.shape)
         return Node(op, tuple(inputs), tuple(outputs), origin, choice)
 
     def fields(self, cls: type[ops.Op], operands: list[str]) -> dict[str, Any]:
@@ -460,7 +461,7 @@ class Parser:
         found = self.reader.items(self.dimension)
         if not isinstance(type_, TensorType) or type_.count != len(found):
             raise self.reader.error(f"{type_} does not have {len(found)} elements")
-        return _array(found, dims.numbers(type_.shape))
+        return symbolic.arranged(found, dims.numbers(type_.shape))
 
     def constant(self, name: str) -> Value:
         reader, start = self.reader, self.reader.at
@@ -498,12 +499,6 @@ class Parser:
 def _meaning(name: str) -> str:
     """The name of a value from its text; numbers are for those without."""
     return "" if name.isdigit() else json.loads(name) if name.startswith('"') else name
-
-
-def _array(values: Sequence[Dimension], shape: Sequence[int]) -> np.ndarray:
-    array = np.empty(len(values), object)
-    array[:] = values
-    return array.reshape(shape)
 
 
 def _scalars(texts: Sequence[str], dtype: str) -> np.ndarray:
