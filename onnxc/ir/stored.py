@@ -19,6 +19,7 @@ from .expr import Expr
 from .graph import Constant
 from .interpret import run_op
 from .ops import Map, Reshape, Slice, Transpose
+from .quantised import aligned
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,8 @@ def _mapped(body: Expr, operands: Sequence[Constant], shape: tuple[int, ...]) ->
     rank, one = len(shape), np.ones((1,) * len(shape), np.float32)
     scale = one
     for factor in found.scale:
-        scale = scale * _aligned(_evaluated(factor, operands), rank)
-    zero = 0 * one if found.zero is None else _aligned(_evaluated(found.zero, operands), rank)
+        scale = scale * aligned(_evaluated(factor, operands), rank)
+    zero = 0 * one if found.zero is None else aligned(_evaluated(found.zero, operands), rank)
     if dtypes.is_float(elements.dtype):
         inner = stored_weights(elements)
         if inner is not None and not zero.any() and not (inner.block and scale.shape[inner.axis] != 1):
@@ -173,10 +174,6 @@ def _evaluated(e: Expr, operands: Sequence[Constant]) -> np.ndarray:
     read = expr.inputs(e)
     body = expr.substitute(e, {k: expr.input_(p, operands[k].dtype) for p, k in enumerate(read)})
     return np.asarray(run_op(Map(body), [operands[k].array for k in read], {})[0], np.float32)
-
-
-def _aligned(array: np.ndarray, rank: int) -> np.ndarray:
-    return array.reshape((1,) * (rank - array.ndim) + array.shape)
 
 
 # What moves elements -----------------------------------------------------------------------------
