@@ -56,8 +56,7 @@ def _axes(node: Node[Conv]) -> tuple[Taps, Taps] | None:
 
 def used_share(node: Node[Conv]) -> float:
     """Of all pixels' taps those that reach the image."""
-    axes = _axes(node)
-    return 1.0 if axes is None else reaching_share(axes)
+    return reaching_share(_axes(node))
 
 
 def multiplied(node: Node[Conv], choice: Choice, target: Target) -> Multiplied:

@@ -83,10 +83,10 @@ def window_taps(x: Image, out: Image, win: Window) -> tuple[Taps, Taps] | None:
     return rows, columns
 
 
-def reaching_share(axes: tuple[Taps, Taps]) -> float:
-    """Of all pixels' taps those that reach the image."""
+def reaching_share(axes: tuple[Taps, Taps] | None) -> float:
+    """Of all pixels' taps those that reach the image; all, where none are left out."""
     share = 1.0
-    for taps in axes:
+    for taps in axes or ():
         near = taps.reckoned()
         share *= near.used(1) / (near.length * near.count)
     return share
