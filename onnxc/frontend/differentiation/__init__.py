@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import UnsupportedError
-from ...ir import dtypes, ops
+from ...ir import ops
 from ...ir.builder import Builder
-from ...ir.graph import Node, TensorType, Value
+from ...ir.graph import Node, Value
 from . import composites, control, movement, sums
 
 #: What a result changes with an operand of a node, from what it changes with the node's first output; None:
@@ -69,7 +69,7 @@ def propagate(
     cotangents: dict[Value, Value] = {}
 
     def add(value: Value, part: Value | None) -> None:
-        if part is not None and value in reached and _is_differentiable(value):
+        if part is not None and value in reached and control.is_differentiable(value):
             before = cotangents.get(value)
             cotangents[value] = part if before is None else b.map(before, part, lambda p, q: p + q)
 
@@ -87,10 +87,6 @@ def propagate(
         if type(node.op) not in _RULES or given[0] is None:
             raise UnsupportedError(f"the gradient of {type(node.op).__name__}")
         for operand, value in enumerate(node.inputs):
-            if value in reached and _is_differentiable(value):
+            if value in reached and control.is_differentiable(value):
                 add(value, _RULES[type(node.op)](b, node, given[0], operand))
     return [cotangents.get(x) for x in xs]
-
-
-def _is_differentiable(value: Value) -> bool:
-    return isinstance(value.type, TensorType) and dtypes.is_float(value.dtype)

@@ -26,7 +26,7 @@ Propagate = Callable[
 WholeRule = Callable[[Builder, Node[Any], Sequence[Value | None], Propagate], Sequence[Value | None]]
 
 
-def is_float(value: Value) -> bool:
+def is_differentiable(value: Value) -> bool:
     return isinstance(value.type, TensorType) and dtypes.is_float(value.dtype)
 
 
@@ -56,7 +56,7 @@ def _back(
     nodes, outputs = _inlined(b, region, operands)
     seeds: dict[Value, Value] = {}
     for output, g in zip(outputs, cotangents, strict=True):
-        if g is not None and is_float(output):
+        if g is not None and is_differentiable(output):
             part = b.reshape(b.capture(g), output.shape)
             seeds[output] = b.map(seeds[output], part, lambda p, q: p + q) if output in seeds else part
     found = propagate(b, nodes, seeds, captured)
@@ -67,7 +67,7 @@ def of_if(
     b: Builder, node: Node[Any], gs: Sequence[Value | None], propagate: Propagate
 ) -> list[Value | None]:
     condition, *operands = node.inputs
-    by = [v for v in operands if is_float(v)]
+    by = [v for v in operands if is_differentiable(v)]
 
     def branch(region: Graph) -> Region:
         inner = b.inner()
@@ -90,8 +90,8 @@ def of_loop(
     if any(not isinstance(t, TensorType) or t != v.type for t, v in zip(before, carried)):
         raise UnsupportedError("the gradient of a loop that carries what changes its size")
     kept, count = _kept(b, node, trips, condition, carried, captured)
-    floats = [k for k, v in enumerate(carried) if is_float(v)]
-    shared = [k for k, v in enumerate(captured) if is_float(v)]
+    floats = [k for k, v in enumerate(carried) if is_differentiable(v)]
+    shared = [k for k, v in enumerate(captured) if is_differentiable(v)]
     start = [gs[k] or zeros(b, carried[k].dtype, carried[k].shape) for k in floats]
     start += [zeros(b, captured[k].dtype, captured[k].shape) for k in shared]
 
