@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from itertools import dropwhile
 
 from ...ir import dtypes
 from ...ir.ops import CUSTOM
@@ -44,23 +45,8 @@ STRUCTS: dict[str, dict[str, str]] = {
     }.items()
 }
 
-#: Functions of the table onnxc_model that the runtime has under the same name.
-_FUNCTIONS = (
-    "destroy",
-    "run",
-    "release",
-    "workspace_bytes_for",
-    "set_workspace",
-    "last_error",
-    "cancel",
-    "pool_create",
-    "pool_destroy",
-    "target",
-    "set_profile",
-    "read_texts",
-    "write_texts",
-)
-
+#: Functions of the table onnxc_model that the runtime has under the same name: its fields from `destroy` on.
+_FUNCTIONS = tuple(dropwhile(lambda name: name != "destroy", STRUCTS["onnxc_model"]))
 
 #: Of these the ones that take a context, with LLVM's types: a library that checks handles has functions of
 #: its own before them.

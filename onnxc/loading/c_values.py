@@ -21,6 +21,7 @@ from ..record import Record
 if TYPE_CHECKING:
     from .texts import Texts
 
+# Here again, since opening a library imports none of the compiler: test_abi.py holds them to codegen/abi.py.
 NONE, TENSOR, SEQUENCE, OPTIONAL, MAP = range(5)
 KINDS = {"tensor": TENSOR, "sequence": SEQUENCE, "optional": OPTIONAL, "map": MAP}
 
