@@ -1,4 +1,4 @@
-"""What code takes, in nanoseconds of one core: the only place for constants of time.
+"""What code takes, in nanoseconds of one core. Constants of time are in this file; kernels combine them.
 
     Estimate = compute (instructions on vectors) + memory (bytes by the cache they come from) + overhead
 A processor's speed is `target.facts`; what the facts do not say is named here, a line for each constant
@@ -38,6 +38,7 @@ INSTRUCTIONS = {
 }
 #: Divisions in whose time another such operation is done: these are few instructions, but slow.
 DIVISIONS = {"div": 1.0, "sqrt": 1.5}
+DIVIDED = 10  # instructions of one, at least
 ROOTS = {0.25: 2, 0.5: 1, 0.75: 2}  # that make a power
 RECIPROCAL_ROOT = 15  # instructions of such a power's reciprocal, from estimates
 
@@ -60,6 +61,8 @@ REDUCED_ROW = 12  # to begin and end the loops along a row whose terms are in th
 REDUCED_PLACES = 28  # the same where places are kept too
 KEPT_NAN = 2  # that each wait for the one before, to find the greater of two numbers, or the one that is none
 SHUFFLED = 2.5  # of a vector of a square that is transposed in registers, for each of its stages
+OF_WHOLE_WORDS = 4  # of a vector of pixels that are words each, put together in blocks of channels
+PERMUTED = 7  # of a vector of columns: places loaded, counted from the first, vectors loaded, permuted
 NEST_PRODUCT = 24  # of a convolution in loop_nest, whose sums lie in memory
 NEST_TAP = 8  # of a pooling window's tap in loop_nest
 STRIDED = 4  # times as many where what a vector needs does not lie together
@@ -85,6 +88,9 @@ DECODED_HALF = 1  # the same of halves
 CODES_LOADED = 1.5  # of a vector of codes that become bytes, for all rows of a tile
 BYTES_BROADCAST = 0.5  # of four bytes of a row, for all vectors of a tile
 BLOCK_SCALED = 3  # of a vector of a block's sums: a conversion, a product and a sum
+ROUNDED = 12  # of a vector of numbers, to 8 bits
+ROUNDED_STATE = 20  # the same of a state
+IN_DIGITS = 40  # of a vector of numbers that are split into digits
 SMALL = 12  # to make a float32 of a float of 8 bits or less
 TO_SMALL = 22  # to round a float32 to one
 CONVERTED = 3  # to bring a vector from or to fewer bits than it is computed in
@@ -95,9 +101,15 @@ CELL = 60  # that the gates of a recurrent cell take, a vector
 SOFTMAX = 24  # from a row's maximum to its sum, a vector of attention's weights
 BROADCAST = 1.02  # a step whose numbers are in registers of their own: fewer steps are under way at once
 TILE_VECTOR = 2  # to begin and store one vector of a tile
+HANDED_ON = 3  # of a vector of sums that a slice of channels takes over from the one before, and hands on
 UNALIGNED = 14  # of a vector stored across two lines of the cache, by turns with those of other channels
 NARROW_PANEL = 1.05  # a tile narrower than the others, which are alternated with it
 MATRIX_ROWS = 0.6  # of a matrix register's time that goes with its rows
+FURTHER = 1.3  # a step of a product of pairs that follows for one whose sums might saturate
+AROUND_ROWS = 4  # steps' time: before and behind those that add rows of a matrix to a vector of sums
+GROUPED_PANEL = 30  # products of a vector: a panel of a grouped convolution, besides its steps of k
+GROUPED_STEP = 0.9  # and each of these
+TWO_GROUPS = 0.6  # and each of these where lanes have channels of two groups
 SPREAD = 0.6  # a product of a transposed convolution whose results are channels of one vector
 
 # To begin reading beyond the second-level cache, until what follows is fetched ahead.

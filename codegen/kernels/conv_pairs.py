@@ -16,12 +16,13 @@ from ...ir.graph import Constant, Node
 from ...ir.ops import Conv
 from ...records import dataclass
 from ...target import Target
+from .. import costs
 from ..kernel import Choice, Code, KernelFunction, Offer
 from ..tiles.blocked import Window
 from ..tiles.channel_panels import PanelTiling, by_depth, in_dot_panels, starts
 from ..tiles.conv_plan import ConvPlan, extended, kinds_of
 from ..tiles.microkernel import Rows, Tile, fixed_rows
-from ..tiles.pair_sums import FURTHER, GROUP, MOST_FURTHER, Excess, Further, further_steps, with_further
+from ..tiles.pair_sums import GROUP, MOST_FURTHER, Excess, Further, further_steps, with_further
 from ..tiles.panel_operand import Panel
 from . import conv
 from .conv import plan_of, window
@@ -50,7 +51,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     if share > MOST_FURTHER:
         return
     for offer in conv.candidates(node, target.with_pairs):
-        cost = replace(offer.cost, compute=offer.cost.compute * (1 + FURTHER * share))
+        cost = replace(offer.cost, compute=offer.cost.compute * (1 + costs.FURTHER * share))
         tiling = Tiling(**vars(offer.tiling), further=room)
         yield Offer(cost, tiling, offer.inputs, offer.output, offer.packed)
 

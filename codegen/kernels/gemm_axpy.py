@@ -83,7 +83,7 @@ def estimate(node: Node[Contract], product: Product, tiling: Tiling, target: Tar
     rows, some = tiling.rows, steps_together(target, tiling.rows)
     vectors, pieces = -(-n // tiling.lanes), -(-n // (tiling.vectors * tiling.lanes))
     step = costs.step_time(target, rows * (some + 1), some + 2 * rows, others=some + 2 * rows)
-    found = Estimate(compute=step * vectors * (-(-depth // some) + 4))  # before and behind the products, too
+    found = Estimate(compute=step * vectors * (-(-depth // some) + costs.AROUND_ROWS))
     found += costs.overhead(target, pieces * (costs.TILE + costs.PIECE_ROW * -(-depth // some)))
     found = found * repeats + costs.epilogue(target, node, product.accumulate) + costs.traffic(target, node)
     return found + costs.step(target)

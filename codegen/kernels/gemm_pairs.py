@@ -14,6 +14,7 @@ from ...ir.graph import Constant, Node
 from ...ir.ops import Contract
 from ...records import dataclass
 from ...target import Target
+from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, Offer, lasting, nearest, offered
 from ..text.emitter import Function
@@ -21,7 +22,7 @@ from ..tiles import gemm_tiling
 from ..tiles import microkernel as mk
 from ..tiles.contraction import A, Product, product_of, tiled_product
 from ..tiles.packing import pack_columns, padded
-from ..tiles.pair_sums import FURTHER, GROUP, MOST_FURTHER, Excess, Further, further_steps, with_further
+from ..tiles.pair_sums import GROUP, MOST_FURTHER, Excess, Further, further_steps, with_further
 from . import gemm
 from .gemm import Gemm
 
@@ -50,7 +51,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
 
     def timed(tiling: Tiling) -> Estimate:
         cost = gemm_tiling.estimate(node, product, tiling, able)
-        return replace(cost, compute=cost.compute * (1 + FURTHER * share))
+        return replace(cost, compute=cost.compute * (1 + costs.FURTHER * share))
 
     for cost, tiling in lasting(product.m.size, nearest((timed(tiling), tiling) for tiling in found), timed):
         yield Offer(cost, tiling, packed=(product.operands[1],))

@@ -28,7 +28,7 @@ from ..tiles import gemm_tiling
 from ..tiles import microkernel as mk
 from ..tiles import stored_panel as panels
 from ..tiles.contraction import A, Axis, B, Product, product_of
-from ..tiles.rounded_rows import IN_DIGITS, digits_step, rounding, rounding_step, row_bytes
+from ..tiles.rounded_rows import digits_step, rounding, rounding_step, row_bytes
 from ..tiles.stored_form import Form, packed_panels, stored_form, stored_operand
 from ..tiles.stored_panel import DIGITS
 from .gemm import Gemm
@@ -157,7 +157,7 @@ def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Es
     if node.op.rounded:
         found += _rounding(target, product, node.op.rounded)
     elif alone:
-        found += costs.compute(target, m * depth / tiling.lanes * IN_DIGITS) + costs.step(target)
+        found += costs.compute(target, m * depth / tiling.lanes * costs.IN_DIGITS) + costs.step(target)
     return found + costs.stored(target, form.panel_bytes(n))
 
 

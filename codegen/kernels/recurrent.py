@@ -189,7 +189,7 @@ def _tiling(
     cost = Estimate(compute=-(-op.hidden // (dot.group if dot else 1)) * each / vectors * time)
     cost += costs.compute(target, rows * each * costs.CELL)
     if op.rounded:
-        cost += costs.compute(target, rows * -(-op.hidden // lanes) * rounded_state.INSTRUCTIONS)
+        cost += costs.compute(target, rows * -(-op.hidden // lanes) * costs.ROUNDED_STATE)
     if form is not None:
         weights = form.panel_bytes(op.columns)
         decoding = form.decoding if dot is None else 0

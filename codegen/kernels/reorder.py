@@ -26,7 +26,6 @@ from ..tiles.lines import Lines, cut_lines
 from ..tiles.matrix import image_blocks
 
 WORD = 4  # bytes
-JOINED = 4  # instructions of a vector of pixels that are made of words
 
 End = Callable[[KernelFunction], str]  # where a step reads or writes
 
@@ -70,7 +69,7 @@ def _transposing(target: Target, images: TensorType, to_blocks: bool) -> Estimat
     """Between dense and blocked, besides reading and writing."""
     nbytes, item = dims.typical(images.nbytes), dtypes.itemsize(images.dtype)
     if to_blocks and _is_word(image_of(images), target):
-        return costs.compute(target, JOINED * nbytes * 8 / target.vector_bits)
+        return costs.compute(target, costs.OF_WHOLE_WORDS * nbytes * 8 / target.vector_bits)
     plane = dims.typical(dims.product(images.shape[2:])) * item
     return costs.transposing(target, nbytes, item, not to_blocks and plane * 8 % target.vector_bits != 0)
 

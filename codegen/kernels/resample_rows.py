@@ -40,7 +40,6 @@ from .resample import Path, Places
 
 SLOT = 16  # bytes that say where a line is kept, and of which row it is
 MOST_NEAR = 2  # vectors that columns are permuted from
-PERMUTED = 7  # instructions of that: places loaded, counted from the first, vectors loaded, permuted
 
 
 @dataclass(frozen=True)
@@ -235,7 +234,7 @@ class _Plan:
         for read in reads:
             gathers = Ability.GATHER in self.target.abilities and dtypes.itemsize(read.line.value.dtype) >= 4
             alone = (costs.GATHERED if gathers else costs.ALONE) * lanes
-            each += 1 if read.columns is None else PERMUTED if self.near(read, lanes) else alone
+            each += 1 if read.columns is None else costs.PERMUTED if self.near(read, lanes) else alone
         return costs.LOOPED + each * -(-dims.typical(line.width) // lanes)
 
     def _share(self, line: Line) -> float:

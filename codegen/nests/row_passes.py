@@ -33,7 +33,6 @@ KINDS = ("sum", "prod", "min", "max", "and", "or")
 #: Keeping a value costs a store and loads; what takes more instructions and loads than this in the passes
 #: after the first that needs it is kept.
 DEAR = 2
-DIVIDED = 10  # what a division or a root takes, at least
 
 #: Leaves are inputs of expressions: the operands from 0 on, results of reductions, numbers made of
 #: these, kept wide values.
@@ -370,7 +369,7 @@ class RowPasses:
 def _price(node: Expr) -> int:
     """Instructions for a part and for bringing it from or to 16 bits."""
     narrow = node.op not in ("input", "const") and any(n.dtype in NARROW for n in (node, *node.args))
-    return (DIVIDED if node.op in costs.DIVISIONS else costs.INSTRUCTIONS.get(node.op, 1)) + (
+    return (costs.DIVIDED if node.op in costs.DIVISIONS else costs.INSTRUCTIONS.get(node.op, 1)) + (
         costs.CONVERTED if narrow else 0
     )
 

@@ -28,7 +28,6 @@ from .run_packing import RunPanels
 from .window_sums import accumulate
 
 SLICED = 0.98  # of a tile's time that it takes in slices of its channels, where these are worth it
-HELD = 3  # instructions for each vector of sums that a slice takes over from the one before, and hands on
 WRAPPED = 0.9  # of the tiles are left where they go on from row to row, for that to be worth it
 SOME = 4  # images of a batch of which only the run knows how many there are
 SHARED = 3  # tiles for which a panel of halves is decoded before
@@ -445,7 +444,7 @@ def tile_estimate(
     target: Target, depth: float, pixels: int, vectors: int, dot: Dot | None = None, slices: int = 1
 ) -> Estimate:
     """Of one tile: its steps, its beginning and end, its call, all but the latter in so many slices."""
-    ends = costs.compute(target, (costs.TILE_VECTOR + HELD * (slices - 1)) * pixels * vectors)
+    ends = costs.compute(target, (costs.TILE_VECTOR + costs.HANDED_ON * (slices - 1)) * pixels * vectors)
     steps = Estimate(compute=depth * step_time(target, pixels, vectors, 1, dot))
     steps += costs.overhead(target, costs.CONV_TILE * slices)
     panel = depth * vectors * target.vector_bits // 8

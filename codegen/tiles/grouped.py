@@ -16,11 +16,8 @@ from ...ir.graph import Node
 from ...ir.ops import Conv, Fused
 from ...ir.shuffles import shuffle_of
 from ...records import dataclass
+from .. import costs
 from .channel_panels import Panels
-
-PANEL = 30  # what a panel costs besides its steps of k, in products of a vector
-STEP = 0.9  # and each of these
-BESIDE = 0.6  # and each of these where lanes have channels of two groups
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class GroupedPanel:
     @property
     def step(self) -> float:
         """What a step of k takes, of the time of one of a single group."""
-        return 1 + BESIDE * (self.groups - 1)
+        return 1 + costs.TWO_GROUPS * (self.groups - 1)
 
 
 @cache
@@ -72,10 +69,11 @@ def grouped_panels(
             last = min(end * block, outputs)
             first = (end - wide) * block
             low, high = channel_range(first, last, inside, made, together)
-            each, border = (high - low) * (wide + STEP), 0
+            each, border = (high - low) * (wide + costs.GROUPED_STEP), 0
             if beside and wide == 1 and high - low == 2 * inside:
-                each, border = inside * (wide + STEP + BESIDE), -first % made
-            ways.append((time + each + PANEL, (*panels, GroupedPanel(end - wide, wide, low, high, border))))
+                each, border = inside * (wide + costs.GROUPED_STEP + costs.TWO_GROUPS), -first % made
+            panel = GroupedPanel(end - wide, wide, low, high, border)
+            ways.append((time + each + costs.GROUPED_PANEL, (*panels, panel)))
         best.append(min(ways, key=lambda way: way[0]))
     return tuple(sorted(best[-1][1], key=lambda panel: (-panel.vectors, panel.groups)))
 

@@ -29,7 +29,6 @@ from .panel_operand import Panel
 GROUP = 4  # terms of a step
 MOST = 128  # of two weights of one sign that an unsigned byte each is multiplied with
 MOST_FURTHER = 0.5  # further steps, for each other one, with which kernels are offered
-FURTHER = 1.3  # of another step's time that a further one takes
 
 
 @dataclass(frozen=True)

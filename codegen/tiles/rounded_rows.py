@@ -28,7 +28,6 @@ from .packing import padded
 from .stored_form import Form
 from .stored_panel import DIGITS
 
-ROUNDING, IN_DIGITS = 12, 40  # instructions for a vector of numbers
 TOP = 29  # the power of two of a block's greatest magnitude, in its steps
 BIAS, LOWEST, EXPONENT = 127, 1 << 23, 0x7F800000  # of a float32's bits
 HALVES = 0x00808080  # added, it makes the lower digits bytes without a sign
@@ -61,7 +60,7 @@ def rounding_step(
 def rounding(target: Target, depth: int, block: int) -> Estimate:
     """To round a row: its vectors, and for each block a step, its inverse and the lanes combined."""
     blocks = -(-depth // block)
-    instructions = ROUNDING * depth / target.lanes("float32") + 2 * costs.divided(target) * blocks
+    instructions = costs.ROUNDED * depth / target.lanes("float32") + 2 * costs.divided(target) * blocks
     return costs.compute(target, instructions) + costs.overhead(target, costs.FOLDED_ROW * blocks)
 
 
@@ -153,7 +152,7 @@ def digits_step(target: Target, form: Form, operand: int, temporary: int, rows: 
                 _digits(f, form, lanes, source, out, loop.index, form.block)
         if rest:
             _digits(f, form, lanes, source, out, whole, rest)
-    each, alone = costs.compute(target, IN_DIGITS * form.depth / lanes), dims.compare("eq", rows, 1)
+    each, alone = costs.compute(target, costs.IN_DIGITS * form.depth / lanes), dims.compare("eq", rows, 1)
     return k.step(alone, costs.work(each, 1) * alone)
 
 

@@ -28,7 +28,6 @@ from .stored_form import Form
 TYPES = ("int8", "uint8", "int32")  # of rounded rows, codes, sums of their products
 BESIDE = 12  # bytes behind a row
 SUM = 4  # bytes of a column's
-INSTRUCTIONS = 20  # for a vector of a row
 LEAST = 128  # what bytes are more than int8
 
 
