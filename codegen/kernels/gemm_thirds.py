@@ -276,6 +276,50 @@ def emit(node: Node[Contract], choice: Choice[Tiling], target: Target) -> Code:
     return writer(node, product, choice.tiling, choice.cost, target, unit).code()
 
 
+@dataclass(frozen=True)
+class _Steps:
+    """Some steps of k, from the first on, which a part multiplies by all its panels; where the parts of a run
+    and decoded numbers lie meanwhile."""
+
+    places: dict[int, str]
+    part: tuple[str, str]
+    group: str
+    ranges: list[tuple[str, str, str, str]]  # of its tiles
+    first: int
+    count: int
+    parts: str
+    numbers: str
+
+
+@dataclass(frozen=True)
+class _SplitPanel:
+    """A panel of B: as it is `stored`, and its `wide` numbers, of which a step has `width` bytes."""
+
+    name: str
+    number: str
+    columns: str
+    stored: str
+    wide: str
+    width: int
+    following: str  # the next panel, where these steps of it begin
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run of steps, whose parts are `here`. The next run has `left` steps, whose parts go `there`: as many
+    tiles as are `sharing` split them."""
+
+    index: str  # among the steps that are multiplied at a time
+    begun: str
+    count: str
+    end: str
+    left: str
+    sharing: str
+    here: str
+    there: str
+    is_last: str
+
+
 class _Thirds(Matrices):
     """Writes the steps of one product."""
 
@@ -580,94 +624,109 @@ class _Thirds(Matrices):
         """Some steps of k in turn: panels in turn, each split and multiplied by all rows."""
         ranges = list(self.ranges(f, part))
         self.set_most_rows(f)
-        for first, steps in self.blocks_of_depth:
-            self.emit_steps(f, places, part, group, ranges, first, steps)
+        for first, count in self.blocks_of_depth:
+            parts, numbers = (f.offset("%scratch", at) for at in (self.parts_at, self.numbers_at))
+            self.emit_steps(f, _Steps(places, part, group, ranges, first, count, parts, numbers))
 
-    def emit_steps(
-        self,
-        f: KernelFunction,
-        places: dict[int, str],
-        part: tuple[str, str],
-        group: str,
-        ranges: list[tuple[str, str, str, str]],
-        first: int,
-        steps: int,
-    ) -> None:
-        """The runs of some steps; splitting a run's panel is divided among the tiles of the one before."""
-        t = self.tiling
-        parts, numbers = (f.offset("%scratch", at) for at in (self.parts_at, self.numbers_at))
-        several = len(self.blocks_of_depth) > 1
-        down = self.step_of(self.product.m, A)
+    def emit_steps(self, f: KernelFunction, steps: _Steps) -> None:
+        """Some steps of all panels in turn."""
 
         def panel(name: str, number: str, columns: str) -> None:
-            stored = self.tile_places(f, places, "0", number)[B]
-            wide = stored
-            if t.decodes:
-                wide = numbers
-                f.run(f"@{ENTRY}.{name}.decode", f"ptr {stored}", f"ptr {numbers}")
-            width = dtypes.itemsize(t.read) * self.unit.depth * self.vectors_of(name) * t.lanes  # of a step
-            following = f.offset(stored, first * width + self.panel_bytes())
+            stored = wide = self.tile_places(f, steps.places, "0", number)[B]
+            if self.tiling.decodes:
+                wide = steps.numbers
+                f.run(f"@{ENTRY}.{name}.decode", f"ptr {stored}", f"ptr {wide}")
+            lanes = self.vectors_of(name) * self.tiling.lanes
+            width = dtypes.itemsize(self.tiling.read) * self.unit.depth * lanes
+            following = f.offset(stored, steps.first * width + self.panel_bytes())
+            self.emit_runs(f, steps, _SplitPanel(name, number, columns, stored, wide, width, following))
 
-            def split(step: int | str, count: int | str, to: str, pair: int | str = 0) -> None:
-                source, begun = self.split_from(f, wide, step, width, pair)
-                f.run(f"@{ENTRY}.{name}.split", f"ptr {source}", f"ptr {to}", f"i64 {begun}", f"i64 {count}")
+        self.for_panels(f, steps.group, panel)
 
-            buffers = [("ptr", f.offset(parts, k * self.run_bytes)) for k in range(2 if self.splits else 0)]
+    def emit_runs(self, f: KernelFunction, steps: _Steps, panel: _SplitPanel) -> None:
+        """The runs of a panel; splitting one's steps is divided among the tiles of the run before."""
+        most, parts = self.tiling.run, steps.parts
+        buffers = [("ptr", f.offset(parts, k * self.run_bytes)) for k in range(2 if self.splits else 0)]
+        if self.splits:
+            self.call_split(f, panel, steps.first, min(most, steps.count), parts)
+        with f.loop(0, steps.count, most, buffers) as loop:
+            here, there = loop.carried if self.splits else (parts, "null")
+            begun, count = f.add(loop.index, steps.first), f.minimum(f.sub(steps.count, loop.index), most)
+            end = f.add(begun, count)
+            left = f.minimum(f.sub(steps.first + steps.count, end), most)
+            some = f.compare("sgt", left, 0, "i64")
+            sharing = f.select(some, "i64", str(self.splitters), "0")
+            if not self.tiling.is_split:
+                here = f.offset(panel.stored, f.mul(begun, panel.width))
+            elif not self.splits:
+                self.call_split(f, panel, begun, count, here)
+            is_last = f.compare("eq", end, self.steps)
+            run = _Run(loop.index, begun, count, end, left, sharing, here, there, is_last)
+            self.for_matrix_tiles(f, steps.ranges, partial(self.emit_run_tile, f, steps, panel, run), False)
             if self.splits:
-                split(first, min(t.run, steps), parts)
-            with f.loop(0, steps, t.run, buffers) as loop:
-                here, there = loop.carried if self.splits else (parts, "null")
-                begun, count = f.add(loop.index, first), f.minimum(f.sub(steps, loop.index), t.run)
-                end = f.add(begun, count)
-                left = f.minimum(f.sub(first + steps, end), t.run)  # steps of the next run
-                some = f.compare("sgt", left, 0, "i64")
-                sharing = f.select(some, "i64", str(self.splitters), "0")
-                if not t.is_split:
-                    here = f.offset(stored, f.mul(begun, width))
-                elif not self.splits:
-                    split(begun, count, here)
-                is_last = f.compare("eq", end, self.steps)
+                self.split_rest(f, steps, panel, run)
+                loop.carry(there, here)
 
-                def tile(height: str, row: str, index: str) -> None:
-                    found = self.tile_places(f, places, row, number)
-                    waiting = own = f.sub(index, part[0])
-                    if several:
-                        before = f.mul(f.sub(number, f.mul(group, t.group)), t.block)
-                        waiting = f.add(before, own)
-                    sums = f.offset("%scratch", f.mul(waiting, self.sums_bytes))
-                    ahead = "null"
-                    if self.fetched:
-                        share = f.add(f.mul(own, steps), loop.index)
-                        ahead = f.offset(following, f.mul(share, self.bytes_ahead(t.vectors)))
-                    pointers = [f.offset(found[A], f.mul(begun, self.step_bytes)), here, sums]
-                    given = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in (begun, count)]
-                    given += [f"ptr {ahead}", *self.others(stored, numbers, height)]
-                    splits = f.compare("slt", own, sharing, "i64")
-                    with f.when(f.invert(splits)) if self.splits else nullcontext():
-                        self.call_matrix_tile(f, name, height, ", ".join(given))
-                    if self.splits:
-                        pointers = [f.offset(wide, f.mul(end, width)), there]
-                        words = [f.mul(own, self.splits), f.sub(left, 1)]
-                        given += [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in words]
-                        with f.when(splits):
-                            self.call_matrix_tile(f, name + SPLITTING, height, ", ".join(given))
-                    if first + steps < self.steps:
-                        return
-                    with f.when(is_last):
-                        rows = f.offset(self.unsplit, f.mul(row, f.size(down)))
-                        pointers = [rows, *found[B + 1 :], sums, wide]
-                        words = [*(f.size(word) for word in self.words), columns, height]
-                        arguments = [*(f"ptr {x}" for x in pointers), *(f"i64 {x}" for x in words)]
-                        f.statement(f"call void @{ENTRY}.{name}.end({', '.join(arguments)})")
+    def emit_run_tile(
+        self,
+        f: KernelFunction,
+        steps: _Steps,
+        panel: _SplitPanel,
+        run: _Run,
+        height: str,
+        row: str,
+        index: str,
+    ) -> None:
+        """A tile's products of a run; behind the last its end."""
+        found = self.tile_places(f, steps.places, row, panel.number)
+        waiting = own = f.sub(index, steps.part[0])
+        if len(self.blocks_of_depth) > 1:
+            before = f.mul(f.sub(panel.number, f.mul(steps.group, self.tiling.group)), self.tiling.block)
+            waiting = f.add(before, own)
+        sums = f.offset("%scratch", f.mul(waiting, self.sums_bytes))
+        ahead = "null"
+        if self.fetched:
+            share = f.add(f.mul(own, steps.count), run.index)
+            ahead = f.offset(panel.following, f.mul(share, self.bytes_ahead(self.tiling.vectors)))
+        pointers = [f.offset(found[A], f.mul(run.begun, self.step_bytes)), run.here, sums]
+        given = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in (run.begun, run.count)]
+        given += [f"ptr {ahead}", *self.others(panel.stored, steps.numbers, height)]
+        splits = f.compare("slt", own, run.sharing, "i64")
+        with f.when(f.invert(splits)) if self.splits else nullcontext():
+            self.call_matrix_tile(f, panel.name, height, ", ".join(given))
+        if self.splits:
+            pointers = [f.offset(panel.wide, f.mul(run.end, panel.width)), run.there]
+            words = [f.mul(own, self.splits), f.sub(run.left, 1)]
+            given += [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in words]
+            with f.when(splits):
+                self.call_matrix_tile(f, panel.name + SPLITTING, height, ", ".join(given))
+        if steps.first + steps.count < self.steps:
+            return
+        with f.when(run.is_last):
+            rows = f.offset(self.unsplit, f.mul(row, f.size(self.step_of(self.product.m, A))))
+            pointers = [rows, *found[B + 1 :], sums, panel.wide]
+            words = [*(f.size(word) for word in self.words), panel.columns, height]
+            arguments = [*(f"ptr {x}" for x in pointers), *(f"i64 {x}" for x in words)]
+            f.statement(f"call void @{ENTRY}.{panel.name}.end({', '.join(arguments)})")
 
-                self.for_matrix_tiles(f, ranges, tile, False)
-                if self.splits:
-                    done = f.minimum(f.sub(part[1], part[0]), self.splitters)
-                    with f.when(f.compare("slt", done, sharing, "i64")):  # there were too few tiles
-                        split(end, left, there, f.mul(done, self.splits))
-                    loop.carry(there, here)
+    def split_rest(self, f: KernelFunction, steps: _Steps, panel: _SplitPanel, run: _Run) -> None:
+        """The shares of the next run that no tile took: there were too few."""
+        done = f.minimum(f.sub(steps.part[1], steps.part[0]), self.splitters)
+        with f.when(f.compare("slt", done, run.sharing, "i64")):
+            self.call_split(f, panel, run.end, run.left, run.there, f.mul(done, self.splits))
 
-        self.for_panels(f, group, panel)
+    def call_split(
+        self,
+        f: KernelFunction,
+        panel: _SplitPanel,
+        step: int | str,
+        count: int | str,
+        to: str,
+        pair: int | str = 0,
+    ) -> None:
+        """Splits so many steps of a panel, all pairs from one on."""
+        source, begun = self.split_from(f, panel.wide, step, panel.width, pair)
+        f.run(f"@{ENTRY}.{panel.name}.split", f"ptr {source}", f"ptr {to}", f"i64 {begun}", f"i64 {count}")
 
     def split_from(
         self, f: Function, panel: str, step: int | str, width: int, pair: int | str
