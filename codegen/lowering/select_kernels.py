@@ -319,70 +319,42 @@ class _Selection:
     # Where to reorder ----------------------------------------------------------------------------
 
     def _insert(self, graph: Graph, borders: dict[Value, Layout], pitches: dict[Value, int]) -> Graph:
-        new: dict[Value, Value] = {}
-        nodes: list[Node] = []
-        reordered: dict[tuple[Value, Layout | None], Value] = {}
+        """graph with the borders and pitches in its layouts, and with Reorder nodes where a value is read in
+        another layout, belongs in the result of a join, or is a state that would be overwritten."""
+        stored = _Rewritten(self._reorder, borders)
         placed: set[Value] = set()  # what lies in the result of a join
-
-        def there(value: Value, wanted: Layout | None) -> Layout | None:
-            """The layout that is wanted, with the pitch of the value if nothing else differs."""
-            layout = _layout(new.get(value, value))
-            return layout if layout and wanted and layout.alone == wanted else wanted
-
-        def as_wanted(value: Value, wanted: Layout | None, packed: bool, exact: bool = False) -> Value:
-            current = new.get(value, value)
-            if packed or not isinstance(value.type, TensorType):
-                return current
-            if current.tensor.layout == wanted if exact else _fits(current.tensor.layout, wanted):
-                return current
-            layout = wanted
-            if wanted is not None and not exact:
-                border = replace(borders[value], block=wanted.block)
-                layout = border if _fits(border, wanted) else wanted
-            if (value, layout) not in reordered:
-                nodes.append(self._reorder(current, layout))
-                reordered[value, layout] = nodes[-1].outputs[0]
-            return reordered[value, layout]
-
         for node in graph.nodes:
-            packed = node.choice.packed if node.choice is not None else ()
-            outputs, seen_as = [], _is_seen(node)
-            for value in node.outputs:
-                layout = _layout(value)
-                if layout is not None:
-                    border = borders.get(value) or _widest(value.rank - 2)
-                    layout = replace(border, block=layout.block, pitch=pitches.get(value, 0))
-                    if seen_as:  # with the border that both have
-                        layout = _seen(_seen(layout, value, node.inputs[0]), node.inputs[0], value)
-                outputs.append(_stored(value, layout))
-            wanted = _wanted(replace(node, outputs=tuple(outputs)))
+            outputs = tuple(_stored(v, _final_layout(node, v, borders, pitches)) for v in node.outputs)
             views = node.choice is None and isinstance(node.op, (Reshape, Slice, Unfold))
-            shares = views or _is_join(node)
-            exact = shares and _layout(outputs[0]) is not None  # what is seen may have less
-            if views and not isinstance(node.op, Unfold):  # whose images follow each other
-                wanted = (there(node.inputs[0], wanted[0]),)
-            inputs = tuple(
-                as_wanted(v, w, k in packed and v.constant is not None, exact)
-                for k, (v, w) in enumerate(zip(node.inputs, wanted))
-            )
+            exact = (views or _is_join(node)) and _layout(
+                outputs[0]
+            ) is not None  # what is seen may have less
+            inputs = stored.operands(node, outputs, views, exact)
             if views and exact:
-                outputs = [_stored(outputs[0], _made(Node(node.op, inputs, tuple(outputs))))]
+                outputs = (_stored(outputs[0], _made(Node(node.op, inputs, outputs))),)
             if _is_join(node):
-                inputs = self._joined(Node(node.op, inputs, tuple(outputs)), placed, nodes)
-            choice = node.choice
-            if choice is not None:
-                stored = Node(node.op, inputs, tuple(outputs), node.origin)
-                choice = self._with_border(stored, choice)
-                cost = self._with_fixed(node, choice)
-                choice = replace(choice, cost=cost, arithmetic=arithmetic_of(node), why=reason_of(node))
-            nodes.append(Node(node.op, inputs, tuple(outputs), node.origin, choice))
-            new.update(zip(node.outputs, outputs))
-        results = [as_wanted(v, None, False) for v in graph.outputs]
+                inputs = self._joined(Node(node.op, inputs, outputs), placed, stored.nodes)
+            choice = self._final_choice(node, inputs, outputs)
+            stored.nodes.append(Node(node.op, inputs, outputs, node.origin, choice))
+            stored.become.update(zip(node.outputs, outputs))
+        results = [stored.as_wanted(v, None) for v in graph.outputs]
         for k, value in enumerate(results):
             if any(self.states.get(source, k) != k for source in may_be(value)):
-                nodes.append(self._reorder(value, None, copies=True))  # before that state is overwritten
-                results[k] = nodes[-1].outputs[0]
-        return replace(graph, nodes=tuple(nodes), outputs=tuple(results))
+                stored.nodes.append(
+                    self._reorder(value, None, copies=True)
+                )  # before that state is overwritten
+                results[k] = stored.nodes[-1].outputs[0]
+        return replace(graph, nodes=tuple(stored.nodes), outputs=tuple(results))
+
+    def _final_choice(
+        self, node: Node, inputs: tuple[Value, ...], outputs: tuple[Value, ...]
+    ) -> Choice | None:
+        """The node's choice, now that it is known how its operands and results are stored."""
+        if node.choice is None:
+            return None
+        choice = self._with_border(Node(node.op, inputs, outputs, node.origin), node.choice)
+        cost = self._with_fixed(node, choice)
+        return replace(choice, cost=cost, arithmetic=arithmetic_of(node), why=reason_of(node))
 
     def _with_border(self, node: Node, choice: Choice) -> Choice:
         """Of the choices of its kernel with the same layouts the fastest, now that the border is known with
@@ -415,6 +387,66 @@ class _Selection:
         if view_of(node) is not None:
             return node
         return replace(node, choice=min(self.candidates(node), key=lambda choice: choice.time))
+
+
+class _Rewritten:
+    """The nodes of a graph as they are written anew, what its values have `become`, and those that were
+    reordered for a reader, once for each layout. `borders`: of each value the widest that is read."""
+
+    def __init__(self, reorder: Callable[[Value, Layout | None], Node], borders: Mapping[Value, Layout]):
+        self.reorder, self.borders = reorder, borders
+        self.nodes: list[Node] = []
+        self.become: dict[Value, Value] = {}
+        self.reordered: dict[tuple[Value, Layout | None], Value] = {}
+
+    def operands(self, node: Node, outputs: tuple[Value, ...], views: bool, exact: bool) -> tuple[Value, ...]:
+        """The node's operands in the layouts in which it reads them, results being stored as `outputs`; those
+        that its kernel packs as they are."""
+        wanted = _wanted(replace(node, outputs=outputs))
+        if views and not isinstance(node.op, Unfold):  # whose images follow each other
+            wanted = (self._with_pitch(node.inputs[0], wanted[0]),)
+        packed = node.choice.packed if node.choice is not None else ()
+        return tuple(
+            self.become.get(v, v)
+            if k in packed and v.constant is not None
+            else self.as_wanted(v, layout, exact)
+            for k, (v, layout) in enumerate(zip(node.inputs, wanted))
+        )
+
+    def as_wanted(self, value: Value, wanted: Layout | None, exact: bool = False) -> Value:
+        """What a value has become, in the wanted layout; not `exact`: maybe with a wider border."""
+        current = self.become.get(value, value)
+        if not isinstance(value.type, TensorType):
+            return current
+        if current.tensor.layout == wanted if exact else _fits(current.tensor.layout, wanted):
+            return current
+        layout = wanted
+        if wanted is not None and not exact:
+            border = replace(self.borders[value], block=wanted.block)
+            layout = border if _fits(border, wanted) else wanted
+        if (value, layout) not in self.reordered:
+            self.nodes.append(self.reorder(current, layout))
+            self.reordered[value, layout] = self.nodes[-1].outputs[0]
+        return self.reordered[value, layout]
+
+    def _with_pitch(self, value: Value, wanted: Layout | None) -> Layout | None:
+        """The layout that is wanted, with the pitch of the value if nothing else differs."""
+        layout = _layout(self.become.get(value, value))
+        return layout if layout and wanted and layout.alone == wanted else wanted
+
+
+def _final_layout(
+    node: Node, value: Value, borders: Mapping[Value, Layout], pitches: Mapping[Value, int]
+) -> Layout | None:
+    """The layout of a result with its border and pitch; of what is seen, the border that both have."""
+    layout = _layout(value)
+    if layout is None:
+        return None
+    border = borders.get(value) or _widest(value.rank - 2)
+    layout = replace(border, block=layout.block, pitch=pitches.get(value, 0))
+    if _is_seen(node):
+        return _seen(_seen(layout, value, node.inputs[0]), node.inputs[0], value)
+    return layout
 
 
 def _refused(node: Node) -> NoReturn:
