@@ -80,6 +80,8 @@ class Reads(Flag):
 
 
 def _narrowed(graph: Graph, target: Target, asked: bool) -> Graph:
+    """graph whose chosen nodes read bfloat16s: a value is narrowed once, and what only passes it on does so
+    in its narrow form, which is all that is stored where nobody reads the wide one."""
     chosen = _chosen(graph, target, asked)
     if not chosen:
         return graph

@@ -375,6 +375,7 @@ def _split(node: Node, part: _Rows) -> tuple[Op, Wanted] | None:
 
 
 def _narrowed(node: Node, part: _AnyPart) -> tuple[Op, Wanted] | None:
+    """The same by the op's own rule, for all parts but rows of joined axes."""
     op, result = node.op, node.outputs[0]
     first = node.inputs[0] if node.inputs else result
     match op:

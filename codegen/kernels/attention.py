@@ -153,6 +153,8 @@ class Shape:
 
 
 def shape_of(node: Node) -> Shape | None:
+    """The sizes and strides of an Attention by its labels; None where operands have types or layouts, or lie
+    in a way, that the kernels do not read."""
     op = node.op
     if not isinstance(op, Attention):
         return None

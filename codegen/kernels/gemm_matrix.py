@@ -310,6 +310,8 @@ class Matrices(Gemm):
         return Estimate(compute=step * self.steps)
 
     def emit_part(self, f: KernelFunction, places: dict[int, str], part: tuple[str, str], group: str) -> None:
+        """The tiles of a part: panels in turn, each run of whose steps meets all rows, or for all rows the
+        panels."""
         words = [f"i64 {f.size(word)}" for word in self.words]
 
         def tile(rows: tuple[str, str, str], panel: tuple[str, str, str], run: tuple[str, str]) -> None:

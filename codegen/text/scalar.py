@@ -218,6 +218,8 @@ class _Lowering:
         return to_computed(v, value)
 
     def _value(self, node: Expr, args: list[str]) -> str:
+        """The value of a node as computed, rounded to its type, given those of its arguments. What exists in
+        the type's own narrow form, too, is remembered in `narrow`."""
         v, kind = self.vectors(node.dtype), computed_in(node.dtype)
         match node.op:
             case "input":

@@ -631,6 +631,7 @@ def _emit_panel(
     new: str,
     target: str | None,
 ) -> None:
+    """The same of one kind of panels, among which `panel` is counted: tiles, line by line of each slice."""
     out, block = plan.out, plan.first_block(f, kind, panel)
     weights = plan.panel_words(f, kind, panel)
     if plan.decoded:

@@ -126,6 +126,7 @@ class RoundedState:
             f.store(v.type, x, f.offset("%range", 4 * k * self.lanes), 4)
 
     def _round(self, f: Function) -> None:
+        """The row at %h, rounded, to %q: integers and what lies behind them, or numbers again."""
         v = Vectors(f, "float32", self.lanes)
         step, zero = (f.load(v.type, f.offset("%range", 4 * k * self.lanes), 4) for k in range(2))
 
