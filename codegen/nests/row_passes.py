@@ -24,8 +24,8 @@ from ...ir.ops import Gather, Map, Reduce
 from ...records import dataclass
 from .. import costs
 from ..text.conversion import NARROW, SCALES, computed_in
+from ..text.exponentials import FAR_BELOW
 from ..text.scalar import softmax_exp
-from ..text.vector_math import FAR_BELOW
 from .states import State, accumulator
 
 KINDS = ("sum", "prod", "min", "max", "and", "or")

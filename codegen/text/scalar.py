@@ -21,7 +21,7 @@ from ...ir.ranges import magnitude
 from ...records import dataclass
 from ...target import Ability, Target
 from .. import abi
-from . import vector_math
+from . import exponentials, powers, vector_math
 from .conversion import (
     NARROW,
     SCALES,
@@ -349,12 +349,12 @@ class _Function:
 def _function(node: Expr) -> _Function | None:
     x = _sigmoid_argument(node)
     if x is not None:
-        return _Function(x, vector_math.sigmoid)
+        return _Function(x, exponentials.sigmoid)
     x = _tanh_beside_one(node)
     if x is not None:
-        return _Function(x, vector_math.one_and_tanh)
+        return _Function(x, exponentials.one_and_tanh)
     x = _softmax_argument(node)
-    return _bounded(node) if x is None else _Function(x, vector_math.softmax_exp)
+    return _bounded(node) if x is None else _Function(x, exponentials.softmax_exp)
 
 
 def _bounded(node: Expr) -> _Function | None:
@@ -370,13 +370,13 @@ def _bounded(node: Expr) -> _Function | None:
 
 
 def softmax_exp(x: Expr) -> Expr:
-    """exp(x) of float32 or float64, 0 where x is below `vector_math.FAR_BELOW`."""
-    return expr.where(x < vector_math.FAR_BELOW[x.dtype], 0, expr.exp(x))
+    """exp(x) of float32 or float64, 0 where x is below `exponentials.FAR_BELOW`."""
+    return expr.where(x < exponentials.FAR_BELOW[x.dtype], 0, expr.exp(x))
 
 
 def _softmax_argument(node: Expr) -> Expr | None:
     """x where node is `softmax_exp(x)`."""
-    found = node.op == "select" and node.dtype in vector_math.FAR_BELOW and node.args[2].op == "exp"
+    found = node.op == "select" and node.dtype in exponentials.FAR_BELOW and node.args[2].op == "exp"
     x = node.args[2].args[0] if found else None
     return x if x is not None and softmax_exp(x) is node else None
 
@@ -619,15 +619,15 @@ def _power(v: Vectors, node: Expr, args: list[str]) -> str:
     base, exponent = node.args
     b = v.of(computed_in(exponent.dtype))
     if v.floating and exponent.op == "const":
-        simple = vector_math.constant_power(v, args[0], float(exponent.value))
+        simple = powers.constant_power(v, args[0], float(exponent.value))
         if simple is not None:
             return simple
     if not v.floating and not b.floating:
         if b.dtype == "bool":
             return v.select(args[1], args[0], v.constant(1))
         if exponent.op == "const" and exponent.value >= 0:
-            return vector_math.whole_power(v, args[0], exponent.value)
-        return vector_math.integer_power(v, b, *args)
+            return powers.whole_power(v, args[0], exponent.value)
+        return powers.integer_power(v, b, *args)
     if v.floating and b.floating and b.dtype == v.dtype:
         return vector_math.function(v, "pow", *args)
     squared = exponent.op == "const" and exponent.value == 2
@@ -636,7 +636,7 @@ def _power(v: Vectors, node: Expr, args: list[str]) -> str:
     wide = v.of("float64")
     powered, result = cast(v, "float64", args[0]), None
     if exponent.op == "const":
-        result = vector_math.constant_power(wide, powered, float(exponent.value))
+        result = powers.constant_power(wide, powered, float(exponent.value))
     if result is None:
         result = vector_math.function(wide, "pow", powered, cast(b, "float64", args[1]))
     return cast(wide, v.dtype if v.floating else base.dtype, result)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from ...records import dataclass
 from ..text.emitter import Function, Text, literal
+from ..text.exponentials import softmax_exp
 from ..text.memory import first_lanes, load_first
 from ..text.shuffles import across
-from ..text.vector_math import softmax_exp
 from ..text.vectors import Vectors
 
 CHAINS = 4  # independent maxima and sums

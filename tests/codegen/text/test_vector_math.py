@@ -7,8 +7,8 @@ import pytest
 from support.harness import TARGETS
 from support.lanes import NARROW, check_exact, run, samples
 
+from onnxc.codegen.text.exponentials import FAR_BELOW
 from onnxc.codegen.text.scalar import softmax_exp
-from onnxc.codegen.text.vector_math import FAR_BELOW
 from onnxc.ir import dtypes, expr
 from onnxc.ir.expr import apply, const, input_
 
