@@ -9,7 +9,7 @@ import argparse
 import contextlib
 import os
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -317,7 +317,14 @@ def bench_command(options: argparse.Namespace) -> int:
     if options.json:
         console.print_json(found)
         return OK
-    print(f"inputs: {inputs.describe()}\n{options.threads} thread{'s' if options.threads > 1 else ''} each")
+    _print_bench(found, engines, inputs)
+    return OK
+
+
+def _print_bench(found: dict[str, Any], engines: Sequence[Engine], inputs: Inputs) -> None:
+    """What `bench` tells where no JSON is asked for."""
+    threads = found["threads"]
+    print(f"inputs: {inputs.describe()}\n{threads} thread{'s' if threads > 1 else ''} each")
     rows = [
         (
             engine.name,
@@ -332,17 +339,16 @@ def bench_command(options: argparse.Namespace) -> int:
             f"onnxc / {ratio['against']}: {ratio['median']:.3f} by median, {ratio['min']:.3f} by minimum "
             f"(largest difference of outputs {ratio['largest_difference']:.2g})"
         )
-    for reason in failures.values():
+    for reason in found["failures"].values():
         print(reason)
     library_bytes, weights_bytes, workspace_bytes = (
         console.bytes_text(found[key]) for key in ("library_bytes", "weights_bytes", "workspace_bytes")
     )
-    print(f"load {console.time_text(load_seconds)} from open to ready, library {library_bytes}")
+    print(f"load {console.time_text(found['load_seconds'])} from open to ready, library {library_bytes}")
     print(
         f"memory: weights {weights_bytes}, mapped and shared, and workspace {workspace_bytes} for these "
         "inputs in one thread"
     )
-    return OK
 
 
 def _model_of_others(options: argparse.Namespace) -> Path:

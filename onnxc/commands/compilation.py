@@ -20,6 +20,7 @@ from .written import check_written, file_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..driver import Report
     from ..narrowing import Narrowed
     from ..tuning import Finding, Tuning
 
@@ -80,13 +81,21 @@ def _compile(options: argparse.Namespace) -> int:
         told = {"header": header and str(header), "options": asked.told()}
         console.print_json({**report.as_json(), **told, **found})
         return OK
+    _print_compiled(options.output, report, header, narrowed, tuning)
+    return OK
+
+
+def _print_compiled(
+    output: Path, report: Report, header: Path | None, narrowed: Narrowed | None, tuning: Tuning | None
+) -> None:
+    """What `compile` tells where no JSON is asked for."""
     stages = "\n".join(f"{name:16} {console.time_text(seconds)}" for name, seconds in report.seconds.items())
     workspace = (
         "depends on the inputs' sizes"
         if report.workspace_bytes is None
         else (console.bytes_text(report.workspace_bytes))
     )
-    print(f"{options.output} for {report.target}, {report.nodes} nodes, {report.kernels} kernels")
+    print(f"{output} for {report.target}, {report.nodes} nodes, {report.kernels} kernels")
     console.print_fields(
         [
             *[("header", str(header))] * (header is not None),
@@ -107,7 +116,6 @@ def _compile(options: argparse.Namespace) -> int:
     )
     if tuning is not None:
         _print_findings(tuning.findings)
-    return OK
 
 
 def _settled(settled: Mapping[str, tuple[int, str]]) -> str:
