@@ -8,7 +8,7 @@ or stand alone.
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...ir import dims, dtypes, ops
 from ...ir.builder import Builder
@@ -167,8 +167,8 @@ def QLinearMatMul(b, a, a_scale, a_zero_point, b_, b_scale, b_zero_point, y_scal
 @onnx_op(since=12, ranks=ANY_RANKS)
 def Einsum(b, *Inputs, equation):
     """Operands are contracted one after the other; axes of one label that are known to be 1 repeat, open ones
-    must agree in the run. Each keeps the axes that the output or later operands name. What an ellipsis
-    stands for broadcasts, open sizes too."""
+    must agree in the run. Each keeps the axes that the output or later operands name; those that it alone has
+    are summed before it is multiplied. What an ellipsis stands for broadcasts, open sizes too."""
     named = equation.replace(" ", "").partition("->")[0].split(",")
     if len(named) != len(Inputs):
         raise ops.TypeMismatch(f"'{equation}' has {len(named)} terms for {len(Inputs)} inputs")
@@ -183,14 +183,21 @@ def Einsum(b, *Inputs, equation):
     labels, total = operands[0]
     for k, (more, value) in enumerate(operands[1:], 2):
         needed = set(out).union(*(later for later, _ in operands[k:]))
+        labels, total = _summed(b, labels, total, needed.union(more))
+        more, value = _summed(b, more, value, needed.union(labels))
         kept = out if k == len(operands) else "".join(c for c in dict.fromkeys(labels + more) if c in needed)
         labels, total = kept, b.contract(labels, more, kept, total, value)
-    summed = [a for a, c in enumerate(labels) if c not in out]
-    if summed:
-        exact = wide(total.dtype)
-        total = b.cast(b.reduce("sum", total, summed, False, lambda e: e.cast(exact)), total.dtype)
-        labels = "".join(c for c in labels if c in out)
-    return b.transpose(total, [labels.index(c) for c in out])
+    labels, total = _summed(b, labels, total, set(out))
+    return b.transpose(b.cast(total, Inputs[0].dtype), [labels.index(c) for c in out])
+
+
+def _summed(b: RuleBuilder, labels: str, x: Value, needed: Collection[str]) -> tuple[str, Value]:
+    """x summed along the axes that are not needed, in a type that is wide enough for sums."""
+    axes = [a for a, c in enumerate(labels) if c not in needed]
+    if not axes:
+        return labels, x
+    exact = wide(x.dtype)
+    return "".join(c for c in labels if c in needed), b.reduce("sum", x, axes, False, lambda e: e.cast(exact))
 
 
 def _of_term(b: RuleBuilder, term: str, x: Value) -> Value:

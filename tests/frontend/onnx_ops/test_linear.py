@@ -9,7 +9,7 @@ from onnxc.diagnostics import ModelErrors
 from onnxc.errors import RunError
 from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import run_graph
-from onnxc.ir.ops import Map
+from onnxc.ir.ops import Contract, Map
 
 
 @pytest.mark.parametrize(
@@ -112,3 +112,39 @@ def test_a_diagonal_is_that_of_a_square_or_the_run_fails(inputs, shape):
     for size in ((2, 3), (3, 2), (1, 3), (3, 1), (0, 2), (2, 0)):
         with pytest.raises(RunError):
             found(*size)
+
+
+@pytest.mark.parametrize(
+    "equation, shapes, labels",
+    [
+        ("bsd,dk->bk", ["3, 4, 5", "5, 6"], ["bd,dk->bk"]),
+        ("abc,adb->cb", ["2, 3, 4", "2, 5, 3"], ["abc,ab->cb"]),
+        ("ij,k->i", ["3, 4", "5"], ["i,->i"]),
+        ("ij,jk,lk->i", ["3, 4", "4, 5", "6, 5"], ["ij,jk->ik", "ik,k->i"]),
+        ("ij,jk,k->i", ["3, n", "n, 5", "5"], ["ij,jk->ik", "ik,k->i"]),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float", "float16", "int32"])
+def test_axes_that_one_operand_of_an_einsum_has_alone_are_summed_before_the_product(
+    equation, shapes, labels, dtype
+):
+    inputs = ", ".join(f"{dtype}[{shape}] x{k}" for k, shape in enumerate(shapes))
+    operands = ", ".join(f"x{k}" for k in range(len(shapes)))
+    text = f'm ({inputs}) => ({dtype} y) {{ y = Einsum <equation = "{equation}"> ({operands}) }}'
+    graph = import_model(parsed(text)).graph
+    products = [node.op for node in graph.nodes if isinstance(node.op, Contract)]
+    assert [f"{op.lhs},{op.rhs}->{op.out}" for op in products] == labels
+    draw = np.random.default_rng(0)
+    sizes = [[int(d.replace("n", "4")) for d in shape.split(",")] for shape in shapes]
+    numbers = "float32" if dtype == "float" else dtype
+    arrays = [draw.integers(-4, 5, size).astype(numbers) for size in sizes]
+    (found,) = run_graph(graph, arrays, {"n": 4})
+    np.testing.assert_array_equal(found, np.einsum(equation, *arrays))
+
+
+def test_sums_of_halves_before_an_einsums_product_are_not_rounded():
+    text = 'm (float16[3] x, float16[2] z) => (float16 y) { y = Einsum <equation = "i,k->k"> (x, z) }'
+    (found,) = run_graph(
+        import_model(parsed(text)).graph, [np.float16([60000, 60000, -60000]), np.float16([0.5, 1 / 1024])]
+    )
+    np.testing.assert_array_equal(found, np.float16([30000, 60000 / 1024]))
