@@ -38,6 +38,7 @@ from .ir.dtypes import ALL, itemsize
 from .ir.graph import Graph, walk
 from .ir.verify import verify
 from .options import DEFAULTS, Options
+from .passes.absorb_broadcasts import absorb_broadcasts
 from .passes.absorb_transposes import absorb_transposes
 from .passes.align_operands import align_operands
 from .passes.assign_slices import assign_slices
@@ -184,6 +185,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         fuse_gathers,
         flush_subnormals,
         shorten_epilogues,
+        absorb_broadcasts,
         fuse_shuffles,
         nest_joins,
         told(fuse_bands),

@@ -26,6 +26,7 @@ from ..costs import Estimate
 from ..kernel import KernelFunction
 from ..text.emitter import Function, scalar_type, splat, vector_constant, vector_type
 from ..text.memory import first_lanes, load_lanes, store_lanes
+from ..tiles.contraction import sizes_of, steps_of
 from ..tiles.microkernel import fused
 from ..tiles.strides import row_major
 from .nest import (
@@ -507,20 +508,15 @@ def _reduce(node: Node, target: Target) -> Reduction:
 
 def _contract(node: Node, target: Target) -> Reduction:
     op, out = node.op, node.outputs[0].tensor
-    operands = list(zip((op.lhs, op.rhs), node.inputs))
-    sizes: dict[str, Dimension] = {}
-    for labels, value in operands:
-        for label, size in zip(labels, value.shape):
-            known = sizes.setdefault(label, size)
-            sizes[label] = known if isinstance(known, int) else size
+    operands, sizes = list(zip((op.lhs, op.rhs), node.inputs)), sizes_of(node)
     summed = [label for label in sizes if label not in op.out]
     # The axis that both operands end with, or one does, is the one to run along.
     summed.sort(key=lambda label: (op.lhs.endswith(label) + op.rhs.endswith(label), op.lhs.find(label)))
     order = [*op.out, *summed]
     views = {}
     for index, (labels, value) in enumerate(operands):
-        strides = row_major(value.shape, dtypes.itemsize(value.dtype))
-        along = [sum((s for s, one in zip(strides, labels) if one == label), 0) for label in order]
+        steps = steps_of(op, labels, value.shape, sizes, dtypes.itemsize(value.dtype))
+        along = [sum((step for one, step in steps if one == label), 0) for label in order]
         views[index] = View("input", index, value.dtype, tuple(along))
     state = State("sum", accumulator(op.accumulate))
     factors = [expr.cast(expr.input_(i, v.dtype), state.dtype) for i, (_, v) in enumerate(operands)]

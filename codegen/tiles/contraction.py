@@ -97,7 +97,7 @@ def product_of(node: Node) -> Product | None:
     contiguous nor one element."""
     if not isinstance(node.op, Contract) or not _is_plain(node):
         return None
-    sizes = _sizes(node)
+    sizes = sizes_of(node)
     columns = _columns(node.op, sizes)
     if columns is None or not _sums_both(node.op, sizes):
         return None
@@ -168,14 +168,27 @@ def _product(node: Node[Contract], sizes: dict[str, Dimension], swapped: bool) -
     )
 
 
-def _sizes(node: Node[Contract]) -> dict[str, Dimension]:
+def sizes_of(node: Node[Contract]) -> dict[str, Dimension]:
+    """The size of each label."""
     op = node.op
     sizes: dict[str, Dimension] = {}
     for labels, value in ((op.lhs, node.inputs[0]), (op.rhs, node.inputs[1]), (op.out, node.outputs[0])):
         for label, size in zip(labels, value.shape, strict=True):
-            if not isinstance(sizes.get(label), int):
+            if label in op.repeated or not isinstance(sizes.get(label), int):
                 sizes[label] = size
     return sizes
+
+
+def steps_of(
+    op: Contract, labels: str, shape: Sequence[Dimension], sizes: dict[str, Dimension], step: Dimension = 1
+) -> list[tuple[str, Dimension]]:
+    """From one element of an operand to the next along each of its axes, in units of which an element has
+    `step`: 0 where it repeats, which only the run knows of some."""
+    strides = zip(labels, shape, row_major(shape, step), strict=True)
+    return [
+        (label, broadcast_stride(stride, size, sizes[label]) if label in op.repeated else stride)
+        for label, size, stride in strides
+    ]
 
 
 def _columns(op: Contract, sizes: dict[str, Dimension]) -> str | None:
@@ -190,7 +203,7 @@ def _axes(node: Node, sizes: dict[str, Dimension], swapped: bool) -> dict[str, A
     op, values = node.op, node.inputs
     operands = [(op.lhs, values[0]), (op.rhs, values[1])][:: -1 if swapped else 1]
     operands.append((op.out, node.outputs[0]))
-    tables = [dict(zip(labels, row_major(value.shape))) for labels, value in operands]
+    tables = [dict(steps_of(op, labels, value.shape, sizes)) for labels, value in operands]
     for value in values[2:]:
         tail = op.out[len(op.out) - value.rank :]
         tables.append(

@@ -201,7 +201,8 @@ def _run(op: ops.Op, inputs: Sequence, env: Env) -> np.ndarray | list:
         case ops.Contract():
             x, y = (cast_to(a, op.accumulate) for a in inputs[:2])
             x = rounded_in_blocks(x, op.lhs.index(op.summed), op.rounded) if op.rounded else x
-            return _epilogue(op.epilogue, einsum(op.lhs, op.rhs, op.out, x, y), inputs[2:], env)
+            sums = einsum(op.lhs, op.rhs, op.out, x, y, op.repeated)
+            return _epilogue(op.epilogue, sums, inputs[2:], env)
         case ops.Conv():
             x, w = (cast_to(a, op.accumulate) for a in inputs[:2])
             x = x - np.asarray(op.zero, x.dtype) if op.zero else x

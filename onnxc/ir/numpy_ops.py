@@ -63,13 +63,16 @@ def matmul(a: Array, b: Array) -> Array:
     return np.matmul(a, b)
 
 
-def einsum(lhs: str, rhs: str, out: str, x: Array, y: Array) -> Array:
-    """lhs, rhs -> out as one batched matrix product."""
+def einsum(lhs: str, rhs: str, out: str, x: Array, y: Array, repeated: str = "") -> Array:
+    """lhs, rhs -> out as one batched matrix product; operands of size 1 repeat along labels of that name."""
     length: dict[str, int] = {}
     for labels, operand in ((lhs, x), (rhs, y)):
         for label, size in zip(labels, operand.shape, strict=True):
-            if length.setdefault(label, size) != size:
-                raise InterpretError("dims_mismatch", f"{list(x.shape)} and {list(y.shape)}")
+            known = length.setdefault(label, size)
+            if known != size:
+                if label not in repeated or 1 not in (known, size):
+                    raise InterpretError("dims_mismatch", f"{list(x.shape)} and {list(y.shape)}")
+                length[label] = known * size
     lhs, x = _without_own(lhs, {*rhs, *out}, x)
     rhs, y = _without_own(rhs, {*lhs, *out}, y)
     batch = [c for c in lhs if c in rhs and c in out]
@@ -79,7 +82,7 @@ def einsum(lhs: str, rhs: str, out: str, x: Array, y: Array) -> Array:
     def matrix(operand: Array, labels: str, rows: list[str], columns: list[str]) -> Array:
         operand = operand.transpose([labels.index(c) for c in (*batch, *rows, *columns)])
         shape = [math.prod(length[c] for c in group) for group in (rows, columns)]
-        return operand.reshape([length[c] for c in batch] + shape)
+        return operand.reshape([*operand.shape[: len(batch)], *shape])
 
     product = matmul(matrix(x, lhs, left, inner), matrix(y, rhs, inner, right))
     order = [*batch, *left, *right]

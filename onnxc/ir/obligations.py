@@ -6,7 +6,7 @@ are here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from . import dims, dtypes
 from .dims import Apply, Dim, Dimension
@@ -58,15 +58,25 @@ def finished(
     return (TensorType(epilogue.dtype, shape),)
 
 
-def label_sizes(need: Need, operands: Iterable[tuple[str, TensorType]]) -> dict[str, Dimension]:
-    """The size of each label of an einsum's operands: axes of one label have one size."""
+def label_sizes(
+    need: Need, operands: Sequence[tuple[str, TensorType]], repeated: str = ""
+) -> dict[str, Dimension]:
+    """The size of each label of an einsum's operands: axes of one label have one size, or along those that
+    are `repeated` 1."""
     sizes: dict[str, Dimension] = {}
     for labels, operand in operands:
         need.that(len(labels) == operand.rank, "{} does not have the axes {}", operand, labels)
         for label, size in zip(labels, operand.shape, strict=True):
             known = sizes.setdefault(label, size)
+            if label in repeated:
+                (sizes[label],) = broadcast_shapes((known,), (size,))
+                continue
             need.equal(known, size, "{} and {} are both the axis {} of {}", known, size, label, operand)
             sizes[label] = known if isinstance(known, int) else size
+    for labels, operand in operands:
+        for label, size in zip(labels, operand.shape):
+            if label in repeated:
+                need.repeats(size, sizes[label])
     return sizes
 
 

@@ -106,7 +106,7 @@ class Contract(Op):
     nothing may be multiplied into them before the sum or computed with fractions. `rounded`: lhs is in steps
     of a 127th of the greatest magnitude of each block of so many elements along the only label that is summed
     over (0: it is as it is). `halves`: the factors stand for float16 numbers, of whose products what is below
-    2^-15 of each may be left out.
+    2^-15 of each may be left out. `repeated`: the labels of the batch along which operands of size 1 repeat.
     """
 
     lhs: str
@@ -117,6 +117,12 @@ class Contract(Op):
     exact: bool = False
     rounded: int = 0
     halves: bool = False
+    repeated: str = ""
+
+    @property
+    def batch(self) -> str:
+        """The labels of both operands and the result."""
+        return "".join(label for label in self.out if label in self.lhs and label in self.rhs)
 
     @property
     def summed(self) -> str:
@@ -125,7 +131,8 @@ class Contract(Op):
 
     def infer(self, need: Need, x: TensorType, y: TensorType, *extra: TensorType) -> tuple[TensorType]:
         need.that(not self.rounded or len(self.summed) == 1, "blocks along the labels {!r}", self.summed)
-        sizes = label_sizes(need, ((self.lhs, x), (self.rhs, y)))
+        need.that(set(self.repeated) <= set(self.batch), "{!r} are not of the batch", self.repeated)
+        sizes = label_sizes(need, ((self.lhs, x), (self.rhs, y)), self.repeated)
         need.that(set(self.out) <= sizes.keys(), "{} has labels that no operand has", self.out)
         shape = tuple(sizes[label] for label in self.out)
         return finished(need, self.epilogue, self.accumulate, shape, extra)

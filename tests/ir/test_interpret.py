@@ -179,6 +179,17 @@ def test_contract_applies_its_epilogue():
     close(run(op, a, b, bias), np.maximum(a @ b + bias, 0))
 
 
+@pytest.mark.parametrize("sizes", [(1, 3), (3, 1), (3, 3), (0, 1)])
+def test_contract_repeats_operands_of_one_matrix(sizes):
+    a, b = normal(sizes[0], 4, 6), normal(sizes[1], 6, 5)
+    close(run(ops.Contract("bmk", "bkn", "bmn", "float32", repeated="b"), a, b), a @ b)
+
+
+def test_contract_checks_the_sizes_of_what_repeats():
+    op = ops.Contract("bmk", "bkn", "bmn", "float32", repeated="b")
+    fails("dims_mismatch", op, normal(2, 4, 6), normal(3, 6, 5))
+
+
 def test_contract_checks_sizes():
     fails("dims_mismatch", ops.Contract("mk", "kn", "mn", "float32"), normal(2, 3), normal(4, 2))
 
