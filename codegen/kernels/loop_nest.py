@@ -36,7 +36,7 @@ from ...ir.ops import (
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, Offer
+from ..kernel import Choice, Code, Offer, either
 from ..nests import (
     blocked_moves,
     elementwise,
@@ -130,6 +130,15 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
+    """A Map of short rows is two nests where only the run knows whether operands repeat."""
+    as_usual = elementwise.repeating_nowhere(node, target) if isinstance(node.op, Map) else None
+    if as_usual is None:
+        return _code(node, target)
+    condition, whole = as_usual
+    return either(condition, _code(whole, target), _code(node, target))
+
+
+def _code(node: Node, target: Target) -> Code:
     """A step for each stage; long lists of pieces in several, so that no kernel is endless."""
     stages, temporaries = _stages(node, target)
     split = [stage[k : k + PIECES_A_STEP] for stage in stages for k in range(0, len(stage), PIECES_A_STEP)]

@@ -2,8 +2,9 @@
 
     for rows of a block:  read what stands still;  for vectors of the row:  out = body(operands)
 A short row of known length (a block of channels, a pixel's colours) is straight-line code in the loop
-over rows, and what repeats in every row is read once. Blocked images are nests over their storage; halo
-and idle lanes are written as zeros.
+over rows, and what repeats in every row is read once. Where only the run knows whether operands of such rows
+repeat, there is a nest for where none does. Blocked images are nests over their storage; halo and idle lanes
+are written as zeros.
 """
 
 from __future__ import annotations
@@ -346,6 +347,28 @@ def stages(node: Node, target: Target) -> Stages:
     if source is not None:
         return [[Copy(target, out.shape, output_view(node), replace(views[source], dtype=out.dtype))]], ()
     return [[Elementwise(target, body, out.shape, output_view(node), views)]], ()
+
+
+def repeating_nowhere(node: Node, target: Target) -> tuple[Dimension, Node] | None:
+    """Whether no operand repeats of those of which only the run knows, and the node as it then is, whose rows
+    may be longer; None where those that it has are many vectors, or whole ones."""
+    out = node.outputs[0].tensor
+    if out.layout is not None or _copied(node.op.body) is not None:
+        return None
+    condition: Dimension = 1
+    inputs = []
+    for value in node.inputs:
+        sizes = list(zip(value.shape, out.shape[out.rank - value.rank :]))
+        shape = tuple(size if size == 1 else whole for size, whole in sizes)
+        for size, whole in sizes:
+            condition = condition * (1 if size == 1 else dims.compare("eq", size, whole))
+        inputs.append(Value(replace(value.tensor, shape=shape), value.name, value.constant))
+    ((nest,),), _ = stages(node, target)
+    row, lanes = nest.sizes[-1], vector_lanes(target, node.op.body)
+    if isinstance(condition, int) or not isinstance(row, int) or row > SHORT * lanes or row % lanes == 0:
+        return None
+    outputs = tuple(Value(v.type, v.name) for v in node.outputs)
+    return condition, Node(node.op, tuple(inputs), outputs, node.origin)
 
 
 def over(node: Node, target: Target) -> tuple[int, ...]:

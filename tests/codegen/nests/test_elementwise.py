@@ -2,13 +2,15 @@
 
 import numpy as np
 import pytest
-from support.harness import TARGETS
+from support.harness import TARGETS, run_choice
 from support.nests import check, numbers, variable
 
-from onnxc.codegen.nests.elementwise import Elementwise
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import loop_nest
+from onnxc.codegen.nests.elementwise import Elementwise, repeating_nowhere
 from onnxc.codegen.nests.nest import broadcasting, dense
 from onnxc.ir import dims, expr
-from onnxc.ir.graph import TensorType
+from onnxc.ir.graph import TensorType, Value, make_node
 from onnxc.ir.ops import Map
 from onnxc.target import TARGETS as KNOWN
 
@@ -48,3 +50,38 @@ def test_rows_are_one_where_the_run_finds_them_gapless(second):
 @pytest.mark.parametrize("second", IMAGES)
 def test_operands_of_sizes_of_their_own(target, second):
     check(target, Map(SUM), numbers((2, 3, 4, 5)), numbers((2, 3, *second)), only="symbolic")
+
+
+def repeating(second, *first):
+    """The sum of what may repeat in the run and a second operand."""
+    return make_node(Map(SUM), [Value(TensorType("float32", shape)) for shape in (first, second)])
+
+
+def test_short_rows_are_long_where_the_run_finds_that_no_operand_repeats():
+    t, c = dims.symbol("t"), dims.symbol("c")
+    condition, whole = repeating_nowhere(repeating((400, 4), 50, t, c), KNOWN["x86-64-v3"])
+    assert [v.shape for v in whole.inputs] == [(50, 400, 4), (400, 4)]
+    given = {size: dims.evaluate(condition, dict(zip("tc", size))) for size in ((400, 4), (1, 4), (400, 1))}
+    assert given == {(400, 4): 1, (1, 4): 0, (400, 1): 0}
+
+
+@pytest.mark.parametrize("first, second", [((50, 400, 4), (400, 4)), ((50, 1, 4), (400, 4))])
+def test_what_is_known_to_repeat_is_one_nest(first, second):
+    assert repeating_nowhere(repeating(second, *first), KNOWN["x86-64-v3"]) is None
+
+
+@pytest.mark.parametrize("columns", [16, 300])
+def test_long_rows_and_whole_vectors_are_one_nest(columns):
+    node = repeating((400, columns), 50, dims.symbol("t"), dims.symbol("c"))
+    assert repeating_nowhere(node, KNOWN["x86-64-v3"]) is None
+
+
+@TARGETS
+@pytest.mark.parametrize("size", [(3, 5), (1, 5), (3, 1), (1, 1)], ids=str)
+@pytest.mark.parametrize("second", [(3, 5), (5,), (2, 1, 5)], ids=str)
+def test_short_rows_whose_operands_may_repeat(target, second, size):
+    node = repeating(second, 2, *map(dims.symbol, "tc"))
+    x, y = numbers((2, *size)), numbers(second, seed=1)
+    for choice in choices_of(loop_nest, node, target):
+        ((got, _),) = run_choice(node, choice, [x, y], target, dict(zip("tc", size)))
+        np.testing.assert_array_equal(got, x + y)
