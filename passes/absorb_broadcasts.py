@@ -5,7 +5,8 @@ contract(broadcast(%x: [b, 4, 8]) shape=(n, 4, 8), %y: [n, 8, 6]) lhs=bmk rhs=bk
 
 Of an axis of which only the run knows whether it is 1, it also finds how far the next matrix is. An axis that
 is 1 becomes one of its own, so that the product has the other's alone. What a Map of one operand makes of
-what is repeated, it makes of that before. This comes late: other passes find one size for each label.
+what is repeated, it makes of that before. The same goes for the operands of an Attention. This comes late:
+other passes find one size for each label.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from string import ascii_letters
 from ..ir.everywhere import everywhere
 from ..ir.expr import contains
 from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Broadcast, Contract, Map
+from ..ir.ops import Attention, Broadcast, Contract, Map
 from ..ir.requirements import Need, TypeMismatch
+
+Product = Contract | Attention
 
 
 @everywhere
@@ -27,8 +30,8 @@ def absorb_broadcasts(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         op, inputs = node.op, tuple(rewriter.of(v) for v in node.inputs)
-        if isinstance(op, Contract):
-            for operand in (0, 1):
+        if isinstance(op, (Contract, Attention)):
+            for operand in range(len(_named(op))):
                 op, inputs = _absorbed(rewriter, op, inputs, operand)
         if op is node.op:
             rewriter.copy(node)
@@ -39,8 +42,8 @@ def absorb_broadcasts(graph: Graph) -> Graph:
 
 
 def _absorbed(
-    rewriter: Rewriter, op: Contract, inputs: tuple[Value, ...], operand: int
-) -> tuple[Contract, tuple[Value, ...]]:
+    rewriter: Rewriter, op: Product, inputs: tuple[Value, ...], operand: int
+) -> tuple[Product, tuple[Value, ...]]:
     """The product and its operands without the Broadcast of one of them, where it has the same result."""
     node = inputs[operand].producer
     mapped = node if node is not None and rewriter.readers[inputs[operand]] == 1 and _maps(node) else None
@@ -52,12 +55,17 @@ def _absorbed(
         return op, inputs
     source = node.inputs[0]
     named, repeated = labels
-    product = replace(op, **{("lhs", "rhs")[operand]: named}, repeated=op.repeated + repeated)
+    product = replace(op, **{_named(op)[operand]: named}, repeated=op.repeated + repeated)
     if _shape(product, _with(inputs, operand, source)) != _shape(op, inputs):
         return op, inputs
     if mapped is not None:
         (source,) = rewriter.add(mapped.op, [source], mapped.origin)
     return product, _with(inputs, operand, source)
+
+
+def _named(op: Product) -> tuple[str, ...]:
+    """The fields with the labels of operands."""
+    return ("lhs", "rhs") if isinstance(op, Contract) else ("q", "k", "v")
 
 
 def _with(inputs: tuple[Value, ...], operand: int, value: Value) -> tuple[Value, ...]:
@@ -70,18 +78,19 @@ def _maps(node: Node) -> bool:
     return plain and not contains(node.op.body, "index", "check")
 
 
-def _labels(op: Contract, operand: int, source: Value, value: Value) -> tuple[str, str] | None:
+def _labels(op: Product, operand: int, source: Value, value: Value) -> tuple[str, str] | None:
     """The labels of what an operand is a Broadcast of, and those along which the run may find that it is 1;
     None where it is repeated along others than those of each of the product's matrices."""
-    fresh = (c for c in ascii_letters if c not in op.lhs + op.rhs + op.out)
+    operands = [getattr(op, name) for name in _named(op)]
+    fresh = (c for c in ascii_letters if c not in op.out and all(c not in labels for labels in operands))
     new = value.rank - source.rank
     named, repeated = "", ""
-    for label, size, before in zip((op.lhs, op.rhs)[operand], value.shape, (None,) * new + source.shape):
+    for label, size, before in zip(operands[operand], value.shape, (None,) * new + source.shape):
         if before == size:
             named += label
-        elif label not in op.batch:
+        elif label not in op.batch or (before is None and isinstance(op, Attention)):
             return None
-        elif before == 1:
+        elif before == 1 and isinstance(op, Contract):
             named += next(fresh)
         elif before is not None:
             named += label
@@ -89,7 +98,7 @@ def _labels(op: Contract, operand: int, source: Value, value: Value) -> tuple[st
     return named, repeated
 
 
-def _shape(op: Contract, inputs: Sequence[Value]) -> object:
+def _shape(op: Product, inputs: Sequence[Value]) -> object:
     """The shape of a product; None where it is none."""
     try:
         return op.infer(Need(), *(v.tensor for v in inputs))[0].shape

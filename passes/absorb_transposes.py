@@ -5,7 +5,8 @@ contract(transpose(%x) perm=(0, 2, 1, 3), %y) "bhqd", "bhdk" -> "bhqk"
 
 Kernels read operands by strides, so that the heads of an attention are never moved. A Reshape that only adds
 or drops axes of size 1 is a change of labels as well, as is a Broadcast of many constant rows along an axis
-of the other operand; a Transpose or a Reshape is found behind a Map of one operand too. What would cut the
+of the other operand; a Transpose or a Reshape is found behind a Map of one operand too, a Transpose behind a
+Broadcast. What would cut the
 rows of a product into short pieces, as windows of an image are, stays. A result is permuted in place only
 where its innermost axis stays, since kernels write along it, and with it as many columns side by side as a
 vector holds, or all of them. An Attention names its axes too.
@@ -77,7 +78,7 @@ def _moved_back(rewriter: Rewriter, side: _Side, other: _Side, op: Contract) -> 
 
     while (node := side.value.producer) is not None:
         mapped = node if rewriter.readers[side.value] == 1 and _maps_moved(node) else None
-        node = node if mapped is None else node.inputs[0].node
+        node = _repeated_first(rewriter, node if mapped is None else node.inputs[0].node)
         source, keeps = node.inputs[0] if node.inputs else side.value, True
         labels: str | None
         match node.op:
@@ -102,6 +103,17 @@ def _moved_back(rewriter: Rewriter, side: _Side, other: _Side, op: Contract) -> 
         side = _Side(labels, source)
         found = side if keeps else found
     return found
+
+
+def _repeated_first(rewriter: Rewriter, node: Node) -> Node:
+    """A Transpose of a Broadcast that does what the node does, where that is a Broadcast of a Transpose."""
+    moved = node.inputs[0].producer if isinstance(node.op, Broadcast) else None
+    shape = node.outputs[0].shape
+    if moved is None or not isinstance(moved.op, Transpose) or len(moved.op.perm) < len(shape):
+        return node
+    before = tuple(shape[moved.op.perm.index(axis)] for axis in range(len(shape)))
+    repeated = rewriter.add(Broadcast(before), moved.inputs, node.origin)
+    return rewriter.add(moved.op, repeated, moved.origin)[0].node
 
 
 def _rows(side: _Side, other: _Side, out: str) -> int:

@@ -32,6 +32,7 @@ from ..text.shuffles import row_sums
 from ..text.vectors import Vectors
 from ..tiles import mask
 from ..tiles import microkernel as mk
+from ..tiles.contraction import steps_of
 from ..tiles.lines import Lines, joined
 from ..tiles.packing import pack_panel, padded
 from ..tiles.panel_operand import Panel, widened
@@ -169,7 +170,7 @@ def shape_of(node: Node) -> Shape | None:
     sizes: dict[str, Dimension] = {}
     for labels, value in zip(names, values, strict=False):
         for label, size in zip(labels, value.shape, strict=True):
-            if not isinstance(sizes.get(label), int):
+            if label in op.repeated or not isinstance(sizes.get(label), int):
                 sizes[label] = size
     if not set("qkde") <= set(sizes):
         return None
@@ -177,7 +178,7 @@ def shape_of(node: Node) -> Shape | None:
     if not isinstance(depth, int) or not isinstance(extent, int):
         return None
     strides = [
-        dict(zip(labels, row_major(value.shape, dtypes.itemsize(value.dtype)), strict=True))
+        dict(steps_of(op, labels, value.shape, sizes, dtypes.itemsize(value.dtype)))
         for labels, value in zip(names, values, strict=False)
     ]
     if len(values) > BIAS:

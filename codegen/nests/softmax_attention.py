@@ -15,6 +15,7 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Node, TensorType
 from ...target import Target
+from ..tiles.contraction import steps_of
 from ..tiles.strides import row_major
 from .elementwise import Elementwise
 from .nest import Stages, View, broadcasting, dense, input_view
@@ -47,6 +48,8 @@ class _Nests:
             for label, length in zip(labels, value.shape):
                 if label not in self.size or isinstance(length, int):
                     self.size[label] = length
+        shape = node.outputs[0].shape
+        self.size |= {c: size for c, size in zip(self.op.out, shape) if c in self.op.repeated}
         self.batch = [label for label in self.op.q if label not in "qd"]
         self.rows = self.sizes((*self.batch, "q"))
         self.scored = self.sizes((*self.batch, "q", "k"))
@@ -56,7 +59,9 @@ class _Nests:
 
     def along(self, labels: str, index: int, order: Iterable[str]) -> View:
         """Operand `index`, whose axes have these labels, in a nest over `order`."""
-        return _ordered(input_view(self.node, index), labels, order)
+        view, shape = input_view(self.node, index), self.node.inputs[index].shape
+        steps = steps_of(self.op, labels, shape, self.size, view.itemsize)
+        return _ordered(replace(view, strides=tuple(step for _, step in steps)), labels, order)
 
     def temporary(self, index: int) -> View:
         """A temporary in a nest over its own axes."""

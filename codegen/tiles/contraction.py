@@ -15,7 +15,7 @@ from string import ascii_uppercase
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Node, Value
-from ...ir.ops import Contract, Conv
+from ...ir.ops import Attention, Contract, Conv
 from ...ir.stored import half_weights
 from ...records import dataclass
 from . import epilogue as epilogues
@@ -180,7 +180,11 @@ def sizes_of(node: Node[Contract]) -> dict[str, Dimension]:
 
 
 def steps_of(
-    op: Contract, labels: str, shape: Sequence[Dimension], sizes: dict[str, Dimension], step: Dimension = 1
+    op: Contract | Attention,
+    labels: str,
+    shape: Sequence[Dimension],
+    sizes: dict[str, Dimension],
+    step: Dimension = 1,
 ) -> list[tuple[str, Dimension]]:
     """From one element of an operand to the next along each of its axes, in units of which an element has
     `step`: 0 where it repeats, which only the run knows of some."""

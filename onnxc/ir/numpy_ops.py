@@ -120,14 +120,14 @@ def attention(op: ops.Attention, q: Array, k: Array, v: Array, *bias: Array) -> 
     """16-bit floats compute in float32."""
     wide = np.float64 if q.dtype == np.float64 else np.float32
     batch = "".join(c for c in op.q if c not in "qd")
-    scores = einsum(op.q, op.k, f"{batch}qk", q.astype(wide), k.astype(wide)) * wide(op.scale)
+    scores = einsum(op.q, op.k, f"{batch}qk", q.astype(wide), k.astype(wide), op.repeated) * wide(op.scale)
     if bias:
         scores = scores + bias[0].astype(wide)
     weights = np.exp(scores - np.max(scores, -1, keepdims=True, initial=-np.inf))
     weights = weights / np.sum(weights, -1, keepdims=True)
     if op.defined:
         weights = np.where(np.isnan(weights), 0, weights)
-    return einsum(f"{batch}qk", op.v, op.out, weights, v.astype(wide)).astype(q.dtype)
+    return einsum(f"{batch}qk", op.v, op.out, weights, v.astype(wide), op.repeated).astype(q.dtype)
 
 
 # Windows -----------------------------------------------------------------------------------------

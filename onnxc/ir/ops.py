@@ -256,7 +256,7 @@ class Attention(Op):
     axes, in any order. The softmax is over k. The bias, an optional fourth operand, broadcasts to [batch...,
     q, k] with the batch axes in q's order. Keys and values may be stored in 16 bits beside float32 queries.
     `narrow`: the factors of products may be rounded to bfloat16. `defined`: weights that are no numbers,
-    those of queries that see no key, are 0."""
+    those of queries that see no key, are 0. `repeated`: as in Contract."""
 
     scale: float
     q: str = "bhqd"
@@ -265,11 +265,18 @@ class Attention(Op):
     out: str = "bhqe"
     narrow: bool = False
     defined: bool = False
+    repeated: str = ""
+
+    @property
+    def batch(self) -> str:
+        """The labels of all operands and the result."""
+        return "".join(c for c in self.out if c in self.q and c in self.k and c in self.v)
 
     def infer(
         self, need: Need, q: TensorType, k: TensorType, v: TensorType, *bias: TensorType
     ) -> tuple[TensorType]:
-        sizes = label_sizes(need, ((self.q, q), (self.k, k), (self.v, v)))
+        need.that(set(self.repeated) <= set(self.batch), "{!r} are not of the batch", self.repeated)
+        sizes = label_sizes(need, ((self.q, q), (self.k, k), (self.v, v)), self.repeated)
         batch = [sizes[label] for label in self.q if label not in "qd"]
         for operand in bias:
             need.broadcast(operand.shape, (*batch, sizes["q"], sizes["k"]))

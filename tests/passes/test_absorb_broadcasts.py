@@ -89,3 +89,16 @@ def test_one_of_two_repeated_operands_keeps_the_size_of_the_batch():
         return %2
     }"""
     assert ops(agrees(clean(absorb_broadcasts), text, n=3)) == ["Broadcast", "Contract"]
+
+
+def test_attention_finds_in_the_run_whether_keys_and_values_repeat():
+    text = """graph g(%q: float32[a, 2, 4, 8], %k: float32[b, 2, 5, 8], %v: float32[b, 2, 5, 3]) {
+        %0 = broadcast(%q) shape=(broadcast(a, b), 2, 4, 8)
+        %1 = broadcast(%k) shape=(broadcast(a, b), 2, 5, 8)
+        %2 = broadcast(%v) shape=(broadcast(a, b), 2, 5, 3)
+        %3 = attention(%0, %1, %2) scale=0.5
+        return %3
+    }"""
+    for a, b in ((3, 3), (1, 3), (3, 1), (1, 1)):
+        (node,) = agrees(clean(absorb_broadcasts), text, a=a, b=b).nodes
+    assert node.op.repeated == "b"

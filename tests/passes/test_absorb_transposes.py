@@ -389,3 +389,20 @@ def test_few_constant_rows_stay_queries_of_each_batch():
     constants = {"0": np.zeros((1, 2, 4, 8), np.float32)}
     found = clean(absorb_transposes)(parse(REPEATED.replace("ROWS", "4"), constants))
     assert ops(found) == ["Broadcast", "Contract"]
+
+
+def test_a_transpose_is_absorbed_behind_a_broadcast():
+    becomes(
+        clean(absorb_transposes),
+        """graph g(%x: float32[a, 4, 8], %y: float32[b, 6, 8]) {
+        %0 = transpose(%y) perm=(0, 2, 1)
+        %1 = broadcast(%0) shape=(a, 8, 6)
+        %2 = contract(%x, %1) lhs=bmk rhs=bkn out=bmn accumulate=float32
+        return %2
+    }""",
+        """graph g(%x: float32[a, 4, 8], %y: float32[b, 6, 8]) {
+        %0 = broadcast(%y) shape=(a, 6, 8)
+        %1 = contract(%x, %0) lhs=bmk rhs=bnk out=bmn accumulate=float32
+        return %1
+    }""",
+    )
