@@ -43,6 +43,7 @@ API = {
             "move",
             "scratch",
             "keep_texts",
+            "enter_branch",
         )
     )
 }

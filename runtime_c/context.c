@@ -14,7 +14,7 @@ static void *onnxc_carve(char *block, int64_t *used, int64_t count, int64_t byte
 /* Lays out the tables of a context in its block and returns the bytes they take. */
 static int64_t onnxc_lay_out(onnxc_context *context, char *block, const onnxc_library *library,
                              const onnxc_lowered *lowered, int32_t threads) {
-    int64_t used = 0, buffers = lowered->buffer_count;
+    int64_t used = 0, buffers = (int64_t)lowered->buffer_count + lowered->branch_buffer_count;
     int64_t inputs = library->model->input_count, outputs = library->model->output_count;
     onnxc_carve(block, &used, 1, sizeof *context);
     context->dims = onnxc_carve(block, &used, lowered->dim_count, 8);
@@ -58,18 +58,10 @@ static int32_t onnxc_set_arena(onnxc_context *context, int64_t arena_bytes) {
     return ONNXC_OK;
 }
 
-/* Places the buffers for context->sizes, larger ones with room to grow when `generous`. */
-static int32_t onnxc_place(onnxc_context *context, bool generous) {
-    int64_t count = context->lowered->buffer_count, arena_bytes;
-    int64_t *planned = context->planned_sizes;
-    for (int64_t i = 0; i < count; i++) {
-        int64_t needed = context->sizes[i];
-        bool outgrown = generous && needed > planned[i] && needed / 2 < planned[i];
-        if (outgrown && needed < INT64_MAX / 2) needed += needed / 4;
-        planned[i] = generous && planned[i] > needed ? planned[i] : needed;
-    }
-    if (!onnxc_plan(count, context->lowered->lifetimes, planned, context->offsets, context->plan_memory,
-                    &arena_bytes))
+/* Places the buffers of the run's own arena. */
+static int32_t onnxc_place_own(onnxc_context *context, bool generous) {
+    int64_t arena_bytes;
+    if (!onnxc_place(context, 0, context->lowered->buffer_count, generous, &arena_bytes))
         return onnxc_report(context, ONNXC_SIZE_OVERFLOW, "the size of the workspace overflows");
     return onnxc_set_arena(context, arena_bytes);
 }
@@ -86,8 +78,8 @@ static int32_t onnxc_prepare_arena(onnxc_context *context) {
         if (context->sizes[i] > context->planned_sizes[i]) fits = false;
     }
     if (fits) return onnxc_set_arena(context, context->arena_bytes);
-    int32_t status = onnxc_place(context, planned);
-    if (status != ONNXC_OK && planned) status = onnxc_place(context, false);
+    int32_t status = onnxc_place_own(context, planned);
+    if (status != ONNXC_OK && planned) status = onnxc_place_own(context, false);
     if (status != ONNXC_OK) context->planned_sizes[0] = -1; /* no plan */
     return status;
 }
@@ -295,7 +287,7 @@ static int32_t onnxc_create(const onnxc_library *library, const onnxc_lowered *l
     if (library->checks_handles) onnxc_handle_begins(context);
     context->scratch_bytes = lowered->scratch_bytes;
     if (lowered->buffer_count > 0) context->planned_sizes[0] = -1;
-    else context->offsets = NULL;
+    else if (lowered->branch_buffer_count == 0) context->offsets = NULL;
     status = onnxc_find_weights(context, options.weights_path);
     if (status == ONNXC_OK) onnxc_make_strings(context);
     if (status == ONNXC_OK && threads > 1 && context->pool == NULL) {

@@ -85,6 +85,9 @@ typedef struct onnxc_api {
     /* Copies the characters of a tensor of strings, of `bytes` bytes, to memory that slot `slot` holds beside
      * what it held, and lets the strings be there. For what outlives a round of a loop. */
     int32_t (*keep_texts)(onnxc_context *context, int32_t slot, void *tensor, int64_t bytes);
+    /* The arena of a branch that `node` takes: memory of a slot in which its buffers `first` to `end` are placed,
+     * whose sizes the caller has stored. Null after recording an error. */
+    void *(*enter_branch)(onnxc_context *context, int32_t slot, int64_t first, int64_t end, int32_t node);
 } onnxc_api;
 
 /* Memory or an object that a run keeps under a number. */
@@ -110,8 +113,8 @@ struct onnxc_context {
     int64_t *dims;          /* one for each dimension variable */
     void **values;          /* data pointer or object of each value; then arguments of calls */
     char *arena;            /* 64-byte aligned */
-    int64_t *offsets;       /* of each planned buffer in the arena; null when compiled in */
-    int64_t *sizes;         /* bytes of each planned buffer, filled by bind */
+    int64_t *offsets;       /* of each planned buffer in its arena; null when compiled in */
+    int64_t *sizes;         /* bytes of each planned buffer, filled by bind, of branches by who enters one */
     const char *weights;    /* base of the constant data */
     onnxc_string *strings;  /* the constants that are strings, with addresses */
     int64_t scratch_bytes;  /* for each thread, set by bind */
@@ -176,7 +179,8 @@ typedef struct onnxc_lowered {
     int32_t dim_count;
     int32_t value_count;
     int32_t slot_count;
-    int32_t buffer_count;             /* planned at run time; 0 when the arena is static */
+    int32_t buffer_count;             /* planned before the run; 0 when the arena is static */
+    int32_t branch_buffer_count;      /* that follow them, planned when the run enters a branch */
 } onnxc_lowered;
 
 /* The side file of a library, shared by its contexts. */

@@ -30,6 +30,48 @@ static void *onnxc_buffer(onnxc_context *context, int32_t slot_index, int64_t by
     return data;
 }
 
+/* Places buffers `first` to `end` for context->sizes in one arena, larger ones with room to grow when `generous`;
+ * false when the sum overflows. */
+static bool onnxc_place(onnxc_context *context, int64_t first, int64_t end, bool generous,
+                        int64_t *arena_bytes) {
+    int64_t *planned = context->planned_sizes;
+    for (int64_t i = first; i < end; i++) {
+        int64_t needed = context->sizes[i];
+        bool outgrown = generous && needed > planned[i] && needed / 2 < planned[i];
+        if (outgrown && needed < INT64_MAX / 2) needed += needed / 4;
+        planned[i] = generous && planned[i] > needed ? planned[i] : needed;
+    }
+    return onnxc_plan(end - first, context->lowered->lifetimes + first, planned + first,
+                      context->offsets + first, context->plan_memory, arena_bytes);
+}
+
+/* What a branch's buffers were placed in, where that holds context->sizes; else -1. */
+static int64_t onnxc_placed_bytes(const onnxc_context *context, int64_t first, int64_t end) {
+    int64_t bytes = 0;
+    for (int64_t i = first; i < end; i++) {
+        if (context->sizes[i] > context->planned_sizes[i]) return -1;
+        int64_t top = context->offsets[i] + onnxc_rounded(context->planned_sizes[i]);
+        if (top > bytes) bytes = top;
+    }
+    return bytes;
+}
+
+static void *onnxc_enter_branch(onnxc_context *context, int32_t slot, int64_t first, int64_t end,
+                                int32_t node) {
+    int64_t bytes = onnxc_placed_bytes(context, first, end);
+    void *memory = NULL;
+    context->node = node;
+    if (bytes >= 0 || onnxc_place(context, first, end, true, &bytes))
+        memory = onnxc_buffer(context, slot, bytes);
+    if (memory == NULL) { /* without room to grow there may be enough */
+        context->status = ONNXC_OK;
+        if (onnxc_place(context, first, end, false, &bytes)) memory = onnxc_buffer(context, slot, bytes);
+        else onnxc_raise(context, ONNXC_SIZE_OVERFLOW, -1);
+    }
+    context->node = -1;
+    return memory;
+}
+
 static void onnxc_hold(onnxc_context *context, int32_t slot, onnxc_object *object) {
     onnxc_retain(object); /* first: it may be the one that the slot holds */
     onnxc_drop(context->slots[slot].object);
@@ -272,5 +314,5 @@ static int32_t onnxc_call(onnxc_context *context, int32_t op, const onnxc_value 
 static const onnxc_api onnxc_functions = {
     onnxc_parallel, onnxc_fail, onnxc_buffer, onnxc_output, onnxc_output_value, onnxc_call,
     onnxc_cancelled, onnxc_fail_expected, onnxc_fail_input, onnxc_hold, onnxc_move,
-    onnxc_scratch, onnxc_keep_texts,
+    onnxc_scratch, onnxc_keep_texts, onnxc_enter_branch,
 };

@@ -60,11 +60,12 @@ class BindFunction(FunctionBody):
         f, entry = self.f, known_at_entry(self.graph)
         with self.overflow_checked("the model's inputs"):
             if not self.plan.static:
-                for index, buffer in enumerate(self.plan.buffers):
+                for index, buffer in enumerate(self.plan.buffers[: self.plan.first_of_branches]):
                     size = f.maximum(self.dimension(buffer.nbytes), 0)
                     f.store("i64", size, self.slot("sizes", index), 8)
-            scratch = "64"
-            for nbytes in dict.fromkeys(s.scratch for code in self.codes.values() for s in code.steps):
+            scratch, later = "64", self.plan.in_branches()
+            steps = (s for node, code in self.codes.items() if node not in later for s in code.steps)
+            for nbytes in dict.fromkeys(s.scratch for s in steps):
                 if {s.name for s in dims.symbols(nbytes)} <= entry:
                     scratch = f.maximum(scratch, self.dimension(nbytes))
             f.store("i64", scratch, self._at("%ctx", abi.CONTEXT["scratch_bytes"]), 8)

@@ -70,6 +70,7 @@ def _lowered(lowered: Lowered, module: Module) -> LoweredDescription:
         slot_count=module.heap_count,
         static=plan.static,
         lifetimes=() if plan.static else tuple((b.first, b.last) for b in plan.buffers),
+        branch_buffers=len(plan.buffers) - plan.first_of_branches,
         arena_bytes=plan.arena_bytes,
         scratch_bytes=max([64, *(step.scratch for step in steps if isinstance(step.scratch, int))]),
     )

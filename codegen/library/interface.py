@@ -64,7 +64,8 @@ class LoweredDescription:
 
     `node_names` are what messages call the nodes; `operators` the runtime's operators behind RuntimeCalls, in
     the order of `api.call`'s index. A static model has `arena_bytes` and `scratch_bytes`; another has
-    `lifetimes`, the first and last step of each planned buffer."""
+    `lifetimes`, the first and last step of each planned buffer, of which the last `branch_buffers` are placed
+    when the run enters a branch."""
 
     target: str
     features: tuple[str, ...] = ()
@@ -74,6 +75,7 @@ class LoweredDescription:
     value_count: int = 0
     slot_count: int = 0
     lifetimes: tuple[tuple[int, int], ...] = ()
+    branch_buffers: int = 0
     static: bool = True
     arena_bytes: int = 0
     scratch_bytes: int = 0

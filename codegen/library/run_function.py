@@ -103,7 +103,7 @@ class RunFunction(Regions):
         f, index = self.f, self.tables.node(node.origin)
         words = [self._argument(node, a, outputs, temporaries) for a in step.arguments]
         self._word_array(words, ["i64" if a.kind in ("size", "run") else "ptr" for a in step.arguments])
-        self._scratch(step.scratch)
+        self._scratch(node, step.scratch)
         status = f.call(
             "i32",
             self.service("parallel"),
@@ -153,9 +153,9 @@ class RunFunction(Regions):
                 return self.f.hoisted(f"load i64, ptr {place}, align 8", "i64")
         return self.dimension(argument.dimension)
 
-    def _scratch(self, nbytes: Dimension) -> None:
-        """Scratch of a size that bind did not know."""
-        if {s.name for s in dims.symbols(nbytes)} <= self.entry:
+    def _scratch(self, node: Node, nbytes: Dimension) -> None:
+        """Scratch that bind did not ask for."""
+        if {s.name for s in dims.symbols(nbytes)} <= self.entry and not (nbytes and node in self.later):
             return
         status = self.f.call("i32", self.service("scratch"), "ptr %ctx", f"i64 {self.size(nbytes)}")
         self.leave_if_failed(status)

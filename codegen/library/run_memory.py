@@ -24,6 +24,8 @@ class RunMemory(FunctionBody):
         super().__init__(f, tables)
         self.graph, self.plan, self.offsets = graph, plan, offsets
         self.entry = known_at_entry(graph)
+        self.later = plan.in_branches()
+        self.branch_of = {k: b for b in plan.branches.values() for k in range(b.first, b.end)}  # of buffers
         self.defined = set(self.entry)  # dimension variables
         self.checked: set[tuple] = set()  # requirements that are known to hold
         self.origin = ""  # of the node being written
@@ -63,7 +65,9 @@ class RunMemory(FunctionBody):
         if planned is not None:
             return self._at(self.context("arena"), planned)
         offset = self.f.load("i64", self.slot("offsets", index), 8)
-        return self.f.offset(self.context("arena"), offset)
+        if index not in self.branch_of:
+            return self.f.offset(self.context("arena"), offset)
+        return self.f.offset(self.at(self.branch_of[index].memory), offset)
 
     def make(self, value: Value) -> str:
         """The address for a value that is about to be written; its memory is obtained where it is not

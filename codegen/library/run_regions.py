@@ -15,7 +15,7 @@ from ...ir import dims
 from ...ir.dims import Dim
 from ...ir.graph import Node, TensorType, Value
 from .. import abi
-from ..lowering.plan_memory import Location, Texts, is_text
+from ..lowering.plan_memory import Branch, Location, Texts, is_text
 from .run_memory import RunMemory
 
 
@@ -48,6 +48,8 @@ class Regions(RunMemory, ABC):
         for branch, label in ((op.then, labels[0]), (op.otherwise, labels[1])):
             f.label(label)
             with self.region():
+                if branch in self.plan.branches:
+                    self._enter(self.plan.branches[branch], node)
                 self.nodes(branch.nodes)
                 for inner, outer in zip(branch.outputs, node.outputs):
                     if isinstance(outer.type, TensorType):
@@ -64,6 +66,25 @@ class Regions(RunMemory, ABC):
         f.label(labels[2])
         self.defined |= fresh
         self._forget(fresh)
+
+    def _enter(self, branch: Branch, node: Node) -> None:
+        """Has the arena of a branch made for the sizes that its buffers have in this run."""
+        f = self.f
+        with self.overflow_checked(node.origin):
+            for index in range(branch.first, branch.end):
+                size = f.maximum(self.dimension(self.plan.buffers[index].nbytes), 0)
+                f.store("i64", size, self.slot("sizes", index), 8)
+        pointer = f.call(
+            "ptr",
+            self.service("enter_branch"),
+            "ptr %ctx",
+            f"i32 {branch.memory.index}",
+            f"i64 {branch.first}",
+            f"i64 {branch.end}",
+            f"i32 {self.tables.node(node.origin)}",
+        )
+        self.leave_if(f.compare("eq", pointer, "null", "ptr"))
+        f.store("ptr", pointer, self.slot("values", branch.memory.slot), 8)
 
     def _give_shapes(self, inner: Sequence[Value], node: Node, fresh: set[str]) -> None:
         """Sets the variables of a node's result types from the shapes of the region's values that the

@@ -26,7 +26,7 @@ _MODEL = """struct_size i32, abi_major i16, abi_minor i16, name ptr, version ptr
     pool_destroy ptr, target ptr, set_profile ptr, read_texts ptr, write_texts ptr"""
 _LOWERED = """target ptr, features ptr, bind ptr, run ptr, operators ptr, node_names ptr, lifetimes ptr,
     arena_bytes i64, scratch_bytes i64, feature_count i32, node_count i32, dim_count i32, value_count i32,
-    slot_count i32, buffer_count i32"""
+    slot_count i32, buffer_count i32, branch_buffer_count i32"""
 _LIBRARY = """model ptr, lowered ptr, weights ptr, weights_file ptr, mapping ptr,
     input_types ptr, string_table i64, string_count i64, target_count i32, threads i32, checks_handles i32,
     weights_digest [32 x i8]"""
@@ -242,7 +242,8 @@ class _Tables:
             dim_count=lowered.dim_count,
             value_count=lowered.value_count,
             slot_count=lowered.slot_count,
-            buffer_count=0 if lowered.static else len(lowered.lifetimes),
+            buffer_count=0 if lowered.static else len(lowered.lifetimes) - lowered.branch_buffers,
+            branch_buffer_count=lowered.branch_buffers,
         )
 
 

@@ -25,13 +25,11 @@ from ..kernel import Code
 from . import distances
 from .check_plan import check_plan
 from .equal_nodes import form_in, seen
-from .plan_memory import MemoryPlan, plan_memory
+from .plan_memory import ARENA_LIMIT, MemoryPlan, place, plan_memory
 from .select_kernels import runs_kernel, select_kernels
 from .share_code import share_code
 from .tabulate import tabulate
 from .tuned import Tuned
-
-ARENA_LIMIT = 8 << 30  # bytes of a static arena
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,8 @@ def lower(
     stage("plan memory")
     plan = plan_memory(graph, codes)
     _check_arena(plan)
-    if (plan.static or graph.states) and not plan.heaps:
+    others = plan.heaps - len({branch.memory.index for branch in plan.branches.values()})
+    if (plan.static or graph.states) and not others:
         check_plan(graph, codes, plan)
     lowered = Lowered(target, graph, with_distances(graph, among, codes, plan), plan)
     if tuned is not None:
@@ -148,8 +147,11 @@ def verify_kernels(graph: Graph) -> None:
 
 
 def _check_arena(plan: MemoryPlan) -> None:
-    if plan.static and plan.arena_bytes > ARENA_LIMIT:
+    nbytes, before = plan.arena_bytes, plan.buffers[: plan.first_of_branches]
+    if plan.branches and all(isinstance(buffer.nbytes, int) for buffer in before):
+        nbytes = place([replace(buffer) for buffer in before])
+    if nbytes > ARENA_LIMIT:
         raise LimitError(
-            f"the model needs {plan.arena_bytes:,} bytes for its intermediate values, "
+            f"the model needs {nbytes:,} bytes for its intermediate values, "
             f"more than the limit of {ARENA_LIMIT:,}"
         )

@@ -5,6 +5,10 @@ the same time do not overlap: at compile time when every size is a number, else 
 the lifetimes given here. What is data-dependent in size lives in buffers that the context owns. What is part
 of another value (`views.py`) has no memory of its own. Positions number all nodes of all regions, those of a
 region just before the node that holds it, so that one plan serves them all.
+
+Branches of an If have their buffers in the arena where that is small at compile time. Otherwise each has an
+arena of its own, which the run makes when it enters the branch: no run needs memory for one that it does not
+take.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from ...records import dataclass
 from ..abi import ALIGNMENT, VALUE_BYTES
 from ..kernel import Code
 from .views import are_apart, parts_of, root_of, view_of
+
+ARENA_LIMIT = 8 << 30  # bytes of a static arena
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,15 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class Branch:
+    """The arena of a branch: entries `first` to `end` of MemoryPlan.buffers, in memory of the context."""
+
+    first: int
+    end: int
+    memory: Location
+
+
+@dataclass(frozen=True)
 class Texts:
     """The context's slots that keep the characters of a Loop's strings: of what it has collected, of what it
     carries, and of what it carries next while that is copied."""
@@ -75,16 +90,31 @@ class MemoryPlan:
     packed: dict[tuple[Node, int], Location] = field(default_factory=dict)
     constants: list[Constant] = field(default_factory=list)
     copies: list[tuple[int, Value]] = field(default_factory=list)  # outputs that are copied when the run ends
+    # of branches that have an arena; their buffers follow all those of the run's
+    branches: dict[Graph, Branch] = field(default_factory=dict)
     over: set[Value] = field(default_factory=set)  # results in the memory of an operand, which is there
     static: bool = True
     arena_bytes: int = 0  # when static
     slots: int = 0
     heaps: int = 0
 
+    @property
+    def first_of_branches(self) -> int:
+        """The number of buffers that are placed before the run."""
+        return min((branch.first for branch in self.branches.values()), default=len(self.buffers))
+
+    def in_branches(self) -> set[Node]:
+        """The nodes of branches that have an arena."""
+        return {node for branch in self.branches for node in walk(branch)}
+
 
 def plan_memory(graph: Graph, codes: Mapping[Node, Code]) -> MemoryPlan:
     """A plan for graph, whose nodes run the given codes."""
-    return _Planner(graph, codes).plan
+    plan = _Planner(graph, codes).plan
+    small = plan.static and plan.arena_bytes <= ARENA_LIMIT
+    if small or not any(isinstance(node.op, If) for node in walk(graph)):
+        return plan
+    return _Planner(graph, codes, branches_apart=True).plan
 
 
 def known_at_entry(graph: Graph) -> set[str]:
@@ -109,8 +139,10 @@ def states_of(graph: Graph) -> dict[Value, int]:
 
 
 class _Planner:
-    def __init__(self, graph: Graph, codes: Mapping[Node, Code]):
+    def __init__(self, graph: Graph, codes: Mapping[Node, Code], branches_apart: bool = False):
         self.graph, self.codes, self.plan = graph, codes, MemoryPlan()
+        self.branches_apart = branches_apart
+        self.waiting: list[Node] = []  # Ifs whose branches are located when what is around them is
         self.entry = known_at_entry(graph)
         self.before = {new: old for old, new in states_of(graph).items()}
         self.position = {node: k for k, node in enumerate(walk(graph))}
@@ -266,9 +298,11 @@ class _Planner:
                 self._of(value)
             if self.plan.locations[value].kind != "output" or self.plan.locations[value].index != index:
                 self.plan.copies.append((index, value))
+        self._locate_branches()
         buffers = self.plan.buffers
         scratch = [step.scratch for code in self.codes.values() for step in code.steps]
-        self.plan.static = all(isinstance(size, int) for size in (*(b.nbytes for b in buffers), *scratch))
+        numbers = all(isinstance(size, int) for size in (*(b.nbytes for b in buffers), *scratch))
+        self.plan.static = numbers and not self.plan.branches
         if self.plan.static:
             self.plan.arena_bytes = place(buffers)
 
@@ -326,6 +360,8 @@ class _Planner:
                 else:
                     self.plan.packed[node, index] = Location("constant", self._constant(packed))
             match node.op:
+                case If() if self.branches_apart:
+                    self.waiting.append(node)
                 case If(then=then, otherwise=otherwise):
                     self._locate(then)
                     self._locate(otherwise)
@@ -345,6 +381,29 @@ class _Planner:
                 ]
         for value in graph.outputs:
             self._of(value)
+
+    def _locate_branches(self) -> None:
+        """Locates what is in branches of their own arenas, outermost ones first. An If's have one memory, and
+        so have Ifs of which one is done with it before the other begins."""
+        held: dict[int, list[Buffer]] = {}  # by slots of the context what is ever there
+        while self.waiting:
+            op, bounds = self.waiting.pop(0).op, [len(self.plan.buffers)]
+            for branch in (op.then, op.otherwise):
+                self._locate(branch)
+                bounds.append(len(self.plan.buffers))
+            its = self.plan.buffers[bounds[0] :]
+            if not its:
+                continue
+            first, last = min(b.first for b in its), max(b.last for b in its)
+            free = (k for k, others in held.items() if all(b.last < first or last < b.first for b in others))
+            index = next(free, None)
+            if index is None:
+                index = self._held()
+            held.setdefault(index, []).extend(its)
+            memory = Location("heap", index, 0, self._slot())
+            for branch, begin, end in zip((op.then, op.otherwise), bounds, bounds[1:]):
+                if begin < end:
+                    self.plan.branches[branch] = Branch(begin, end, memory)
 
     def _staging(self, node: Node) -> list[Location | None]:
         """Where the next carried values wait until all are read: those that are, or may point to, what is

@@ -207,7 +207,8 @@ typedef struct onnxc_model {
     /* Frees what an output owns, in any thread, before or after its context is destroyed. */
     void (*release)(onnxc_value *value);
     /* Bytes of arena and scratch that a run on inputs of these dims takes; data may be null. Memory
-     * that depends on data (a NonZero's result, ...) is not in it. */
+     * that depends on data (a NonZero's result, what is inside the branch of an If that a run takes
+     * where sizes are open, ...) is not in it. */
     int32_t (*workspace_bytes_for)(onnxc_context *context, const onnxc_value *inputs,
                                    int32_t input_count, size_t *bytes);
     /* Gives the memory that runs work in, until called again; null: the context's own. */

@@ -129,7 +129,7 @@ def _touched(context, memory, plan, fill):
 
     def words(field):
         base = ctypes.c_void_p.from_address(context.handle + abi.CONTEXT[field]).value
-        return (ctypes.c_int64 * len(plan.buffers)).from_address(base) if base else []
+        return (ctypes.c_int64 * plan.first_of_branches).from_address(base) if base else []
 
     if plan.static:
         ends = [buffer.offset + buffer.nbytes for buffer in plan.buffers]

@@ -8,6 +8,7 @@ from support.agreement import floats
 from support.planned import PLANE, POINTWISE, Planned, agrees_in_any_memory, apart, convolved
 from support.small_models import Weights, parsed
 
+import onnxc
 from onnxc.codegen.lowering.check_plan import check_plan
 from onnxc.codegen.lowering.plan_memory import Buffer, place, plan_memory
 from onnxc.ir.dims import evaluate
@@ -437,6 +438,111 @@ def test_sizes_that_the_run_tells_take_the_memory_of_known_ones(n):
     assert known.plan.static
     assert not told.plan.static
     assert place(buffers) == known.plan.arena_bytes > 0
+
+
+# Arenas of branches
+
+
+def chosen(n):
+    """Two Ifs, of which the second begins when the first is done; all branches have values between."""
+
+    def branch(k, function):
+        return f"""(%a{k}: float32[{n}, 4]) {{
+            %s{k} = map(%a{k}) {{ {function}($0) }}
+            %t{k} = reduce(%s{k}) kind=sum axes=(0)
+            %u{k} = map(%s{k}, %t{k}) {{ div($0, $1) }}
+            %v{k} = reduce(%u{k}) kind=max axes=(1)
+            return %v{k}
+        }}"""
+
+    return f"""graph g(%c: bool[], %x: float32[{n}, 4]) {{
+        %y = if(%c, %x) then={branch(1, "exp")} otherwise={branch(2, "tanh")} : float32[{n}]
+        %m = reduce(%y) kind=max axes=(0)
+        %z = if(%c, %x) then={branch(3, "tanh")} otherwise={branch(4, "exp")} : float32[{n}]
+        %r = map(%z, %m) {{ add($0, $1) }}
+        return %r
+    }}"""
+
+
+def test_the_buffers_of_branches_of_open_sizes_follow_those_of_the_run():
+    p = Planned(chosen("n"))
+    ranges = [(branch.first, branch.end) for branch in p.plan.branches.values()]
+    bounds = [p.plan.first_of_branches, *(end for _, end in ranges)]
+    assert len(ranges) == 4 and all(first < end for first, end in ranges)
+    assert [first for first, _ in ranges] == bounds[:-1] and bounds[-1] == len(p.plan.buffers)
+    assert p.place("m")[1] < p.plan.first_of_branches <= p.place("s1")[1]
+
+
+def test_ifs_one_after_the_other_have_one_memory():
+    assert len({branch.memory.index for branch in Planned(chosen("n")).plan.branches.values()}) == 1
+
+
+def test_branches_of_known_sizes_are_in_the_arena_of_the_run():
+    p = Planned(chosen(1000))
+    assert p.plan.static and not p.plan.branches
+
+
+def test_branches_too_large_for_a_static_arena_have_their_own():
+    assert len(Planned(chosen(1 << 32)).plan.branches) == 4
+
+
+def test_a_run_needs_no_memory_for_a_branch_that_it_does_not_take(tmp_path):
+    model = parsed("""
+        halves (bool c, float[n] x) => (float[n] y) {
+            y = If (c) <
+                then_branch = yes () => (float[n] p) {
+                    flat = Constant <value = int64[3] {1, 1, -1}> ()
+                    down = Constant <value = int64[3] {-1, 1, 1}> ()
+                    across = Constant <value = int64[3] {1, -1, 1}> ()
+                    all = Constant <value = int64[2] {1, 2}> ()
+                    a = Reshape (x, flat) b = Reshape (x, down) d = Reshape (x, across)
+                    ab = Add (a, b) abd = Add (ab, d)
+                    s = Softmax (abd)
+                    p = ReduceSum <keepdims = 0> (s, all) },
+                else_branch = no () => (float[n] o) { e = Softmax (x) o = Neg (e) }>
+        }""")
+    x = np.zeros(1 << 16, np.float32)  # of which the other branch has a cube
+    with onnxc.load(onnxc.compile(model, tmp_path / "model.so")) as library:
+        (found,) = library.run(None, {"c": np.bool_(False), "x": x})
+        np.testing.assert_allclose(found, -(2.0**-16))
+        with pytest.raises(onnxc.RunError, match=r"y \(If\): out of memory: 1125\d{12} bytes"):
+            library.run(None, {"c": np.bool_(True), "x": x})
+        (found,) = library.run(None, {"c": np.bool_(True), "x": x[:20]})
+        np.testing.assert_allclose(found, np.full(20, 20.0), rtol=1e-5)
+
+
+def test_branches_inside_loops_and_branches_agree_in_any_memory(tmp_path):
+    model = parsed(
+        """
+        nested (float[n, m] x, bool inner, int64 trips) => (float[n, m] y, float[t, n] kept) {
+            go = Constant <value = bool {1}> ()
+            one = Constant <value = int64 {1}> ()
+            two = Constant <value = int64 {2}> ()
+            y, kept = Loop (trips, go, x) <body = round (int64 i, bool c, float[n, m] v)
+                => (bool c_out, float[n, m] w, float[n] scanned) {
+                turn = Mod (i, two)
+                odd = Equal (turn, one)
+                w = If (odd) <
+                    then_branch = yes () => (float[n, m] p) {
+                        sums = CumSum (v, one)
+                        q = If (inner) <
+                            then_branch = deep () => (float[n, m] d) {
+                                s = Softmax (sums)
+                                d = CumSum (s, one) },
+                            else_branch = flat () => (float[n, m] f) { f = Neg (sums) }>
+                        p = Add (q, sums) },
+                    else_branch = no () => (float[n, m] o) { h = CumSum <reverse = 1> (v, one) o = Tanh (h) }>
+                scanned = ReduceMax <keepdims = 0, axes = [1]> (w)
+                c_out = Identity (c)
+            }>
+        }""",
+        opset=17,
+    )
+    feeds = [
+        {"x": floats(n, m), "inner": np.asarray(inner), "trips": np.asarray(trips)}
+        for n, m, inner, trips in ((2, 3, True, 5), (40, 9, False, 3), (3, 70, True, 2), (50, 60, True, 1))
+    ]
+    agrees_in_any_memory(model, tmp_path, feeds)
 
 
 # The check
