@@ -21,7 +21,7 @@ from ..kernel import KernelFunction
 from ..text.emitter import Function
 from .nest import Block, Blocks, Piece, View, address, block_rows, collapse, displaced, moving
 from .row_copies import UNROLLED, copy_bytes, copy_elements, copy_every, copy_mirrored, fill_bytes, repeated
-from .transposition import FEW, Transposition, deinterleave, interleave, squares_beside, tiles
+from .transposition import FEW, Transposition, deinterleave, interleave, squares_together, tiles
 
 TILED = 64  # iterations of a block along both axes of a plane: its lines stay in the first-level cache
 FEW_OPEN = 4  # for which there is code of their own where only the run tells how many there are
@@ -126,8 +126,8 @@ class Copy(Piece):
         found, covered = 0.0, 0
         for tall, wide in self._tiles(across):  # those that fit, then smaller ones in what is left
             now = rows // tall * tall * (columns // wide * wide)
-            squares = squares_beside(self.target, self.item, tall, wide)
-            found += (now - covered) / tall * costs.transposed(tall, squares)
+            squares, side = squares_together(self.target, self.item, tall, wide), min(tall, wide)
+            found += (now - covered) / side * costs.transposed(side, squares)
             covered = now
         return planes * found
 

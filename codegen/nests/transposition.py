@@ -1,7 +1,7 @@
 """Transposition of a plane in registers: square tiles, and few interleaved rows.
 
-tile     log2(rows) stages, in each of which rows i and i + d exchange blocks of d lanes; of small elements
-         registers hold several squares
+tile     log2(side) stages, in each of which rows i and i + d exchange blocks of d lanes; of small elements
+         registers hold several squares, beside or below each other
 few      two to four rows become one wide vector by a shuffle, or come out of one
 """
 
@@ -14,6 +14,7 @@ from ..text.emitter import Function, Reg, is_number, shape_of, vector_type
 from ..text.shuffles import transpose
 from .nest import displaced
 
+LEFT = 4  # columns that are left beside tiles, from which on another tile takes less time than small ones
 FEW = 7  # rows or columns that are interleaved by shuffles of wide vectors: more are squares
 
 
@@ -24,19 +25,34 @@ def tile_rows(target: Target, item: int) -> int:
 
 def tiles(target: Target, item: int, rows: int, columns: int) -> list[tuple[int, int]]:
     """(rows, columns) of the tiles of such a plane, descending: whole cache lines of the result where it has
-    as many columns."""
+    as many columns, whole registers of the source where more squares then share one."""
     most = min(tile_rows(target, item), 1 << (min(rows, columns).bit_length() - 1))
-    line = min(LINE // item, 1 << (columns.bit_length() - 1))
-    levels = ((most, max(line, most)), (most, most), (4, 4), (1, 1))
-    return list(dict.fromkeys((r, c) for r, c in levels if r <= most))
+    line = max(most, min(LINE // item, 1 << (columns.bit_length() - 1)))
+    lanes = target.vector_bits // (8 * item)
+    first = (lanes, most) if most >= 4 and line < lanes <= rows else (most, line)
+    levels = (first, (most, most), (4, 4), (1, 1))
+    return list(dict.fromkeys(tile for tile in levels if min(tile) <= most))
 
 
-def squares_beside(target: Target, item: int, rows: int, columns: int) -> int:
+def squares_together(target: Target, item: int, rows: int, columns: int) -> int:
     """How many squares of a tile of so many rows and columns a register holds."""
-    return min(columns, target.vector_bits // (8 * item)) // rows
+    return min(max(rows, columns), target.vector_bits // (8 * item)) // min(rows, columns)
 
 
-def transpose_tile(
+def transpose_below(
+    f: Function, side: int, squares: int, item: int, to: str, step_out: str, source: str, step_in: str
+) -> None:
+    """So many squares that follow each other along the result's columns, which is how the source has them."""
+    word = f"i{8 * item}"
+    part, whole = vector_type(word, side), vector_type(word, squares * side)
+    values = [f.load(whole, f.offset(source, f.mul(j, step_in))) for j in range(side)]
+    for i, value in enumerate(transpose(f, values, whole)):
+        for first in range(0, squares * side, side):
+            row = f.shuffle(value, "poison", range(first, first + side), whole)
+            f.store(part, row, f.offset(to, f.mul(first + i, step_out)))
+
+
+def transpose_beside(
     f: Function, side: int, squares: int, item: int, to: str, step_out: str, source: str, step_in: str
 ) -> None:
     """So many squares that follow each other along the result's rows, side by side in registers."""
@@ -58,24 +74,34 @@ class Transposition:
         self, to: str, source: str, levels: Sequence[tuple[int, int]], i0: str, i1: str, j0: str, j1: str
     ) -> None:
         """The rectangle in tiles of levels[0], (rows, columns), then what is left beside and below in the
-        smaller ones."""
+        smaller ones. Of squares below each other the last ones move back instead, over what they copied,
+        where several columns are left."""
         f, (rows, columns) = self.f, levels[0]
         if all(map(is_number, (i0, i1, j0, j1))) and (int(i0) >= int(i1) or int(j0) >= int(j1)):
             return
         i_stop, j_stop = self._whole(i0, i1, rows), self._whole(j0, j1, columns)
+        back = is_number(j0) and is_number(j1) and rows > columns <= int(j1) - int(j0)
+        if back and (int(j1) - int(j0)) % columns >= LEFT:
+            j_stop = j1
         with f.loop(i0, i_stop, rows) as i, f.loop(j0, j_stop, columns) as j:
-            place_out = f.offset(f.offset(to, f.mul(i.index, self.step_out)), f.mul(j.index, self.item))
-            place_in = f.offset(f.offset(source, f.mul(j.index, self.step_in)), f.mul(i.index, self.item))
-            squares = squares_beside(f.target, self.item, rows, columns)
-            for at in range(0, columns, rows * squares):
-                there, here = (
-                    f.offset(place_out, at * self.item),
-                    f.offset(place_in, f.mul(at, self.step_in)),
-                )
-                transpose_tile(f, rows, squares, self.item, there, self.step_out, here, self.step_in)
+            column = j.index if j_stop != j1 else f.minimum(j.index, f.sub(j1, columns))
+            place_out = f.offset(f.offset(to, f.mul(i.index, self.step_out)), f.mul(column, self.item))
+            place_in = f.offset(f.offset(source, f.mul(column, self.step_in)), f.mul(i.index, self.item))
+            self._tile(rows, columns, place_out, place_in)
         if len(levels) > 1:
             self.cover(to, source, levels[1:], i0, i_stop, j_stop, j1)
             self.cover(to, source, levels[1:], i_stop, i1, j0, j1)
+
+    def _tile(self, rows: int, columns: int, to: str, source: str) -> None:
+        """One tile, in as many squares at a time as a register holds."""
+        f, side = self.f, min(rows, columns)
+        squares = squares_together(f.target, self.item, rows, columns)
+        if rows > columns:
+            transpose_below(f, side, squares, self.item, to, self.step_out, source, self.step_in)
+            return
+        for at in range(0, columns, side * squares):
+            there, here = f.offset(to, at * self.item), f.offset(source, f.mul(at, self.step_in))
+            transpose_beside(f, side, squares, self.item, there, self.step_out, here, self.step_in)
 
     def _whole(self, start: str, stop: str, rows: int) -> str:
         return stop if rows == 1 else self.f.add(start, self.f.round_down(self.f.sub(stop, start), rows))

@@ -12,6 +12,7 @@ from support.nests import check, check_blocked, compare, dense_choice, node_of, 
 from onnxc.codegen import abi
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import loop_nest
+from onnxc.codegen.nests.transposition import squares_together, tiles
 from onnxc.ir import dims
 from onnxc.ir.graph import Layout, TensorType
 from onnxc.ir.ops import Broadcast, Concat, Gather, Pad, Reorder, Reshape, Slice, Transpose
@@ -78,6 +79,21 @@ def test_square_tiles_leave_no_element_out():
     for rows in (15, 16, 17, 31, 63, 64, 65, 130):
         for columns in (1, 4, 7, 16, 20, 64, 67):
             check(BEST, Transpose((1, 0)), numbers((rows, columns)), only="static")
+
+
+@TARGETS
+def test_squares_of_a_plane_with_few_columns_fill_registers(target):
+    for item, columns in ((1, 8), (1, 24), (1, 31), (2, 16)):
+        rows, columns = tiles(target, item, 200, columns)[0]
+        squares = squares_together(target, item, rows, columns)
+        assert squares * min(rows, columns) * item * 8 == target.vector_bits
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["bool", "float16"])
+def test_squares_below_each_other_leave_no_element_out(target, dtype):
+    for columns in (9, 12, 17, 24, 31):
+        check(target, Transpose((0, 2, 1)), numbers((2, columns, 133), dtype), only="static")
 
 
 @TARGETS
