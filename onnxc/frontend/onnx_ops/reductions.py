@@ -242,11 +242,17 @@ def ArgMin(b, data, *, axis=0, keepdims=1, select_last_index=0):
 def _cumulated(
     b: Builder, kind: Literal["sum", "prod"], x: Value, axis: Value, exclusive: int, reverse: int
 ) -> Value:
-    """The axis may be data: then each possible one is a branch."""
+    """The axis may be data: then each possible one is a branch. A total of one element needs no sum."""
     if x.rank == 0:
         raise ops.TypeMismatch("its input has no axes")
-    op = lambda k: ops.Cumulate(kind, k, bool(exclusive), bool(reverse))  # noqa: E731
-    return axis_switch(b, axis, x.rank, x.rank, lambda k: x.tensor, lambda inner, k: inner.emit(op(k), x)[0])
+
+    def along(inner: Builder, k: int) -> Value:
+        if x.shape[k] != 1:
+            return inner.emit(ops.Cumulate(kind, k, bool(exclusive), bool(reverse)), x)[0]
+        neutral = inner.constant(int(kind == "prod"), x.dtype)
+        return inner.broadcast(neutral, x.shape) if exclusive else x
+
+    return axis_switch(b, axis, x.rank, x.rank, lambda k: x.tensor, along)
 
 
 @onnx_op(since=11, ranks={"axis": "<=1"})

@@ -22,7 +22,7 @@ from onnxc.frontend.importer import import_model
 from onnxc.frontend.operators import RULES, find_rule
 from onnxc.ir.graph import walk
 from onnxc.ir.interpret import InterpretError, run_graph
-from onnxc.ir.ops import Contract, Gather, Map, RuntimeCall
+from onnxc.ir.ops import Contract, Cumulate, Gather, Map, RuntimeCall
 
 # Signatures --------------------------------------------------------------------------------------
 
@@ -790,6 +790,17 @@ def test_axes_of_the_run_that_repeat_one_fail_it_where_their_number_is_how_ranks
     with pytest.raises(InterpretError, match="invalid value"):
         run(op, 13, [floats(1, 3, 1, 1), ints(0, 0)])
     assert run("ReduceSum", 13, [X, ints(0, 0)])[0].shape == (1, *X.shape[1:])
+
+
+@pytest.mark.parametrize("op, opset, neutral", [("CumSum", 14, 0), ("CumProd", 26, 1)])
+@pytest.mark.parametrize("exclusive", [0, 1])
+def test_totals_along_an_axis_of_one_element_need_no_sums(op, opset, neutral, exclusive):
+    x, axis = floats(3, 1, 4), np.int64(1)
+    expected = np.full_like(x, neutral) if exclusive else x
+    proto = model(op, opset, [x, axis], {"exclusive": exclusive}, constants=True)
+    assert not any(isinstance(node.op, Cumulate) for node in walk(import_model(proto).graph))
+    np.testing.assert_array_equal(evaluate(proto, [x])[0], expected)
+    np.testing.assert_array_equal(run(op, opset, [x, axis], exclusive=exclusive)[0], expected)
 
 
 def test_an_axis_of_the_run_outside_the_rank_fails_it():
