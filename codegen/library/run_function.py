@@ -155,8 +155,10 @@ class RunFunction(Regions):
 
     def _scratch(self, node: Node, nbytes: Dimension) -> None:
         """Scratch that bind did not ask for."""
-        if {s.name for s in dims.symbols(nbytes)} <= self.entry and not (nbytes and node in self.later):
+        if nbytes == 0 if node in self.later else {s.name for s in dims.symbols(nbytes)} <= self.entry:
             return
+        with self.overflow_checked(self.origin):
+            self.dimension(nbytes)
         status = self.f.call("i32", self.service("scratch"), "ptr %ctx", f"i64 {self.size(nbytes)}")
         self.leave_if_failed(status)
 
