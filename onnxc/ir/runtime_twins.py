@@ -26,6 +26,12 @@ class InterpretError(RunError):
         self.code, self.value = code, value
 
 
+def _agree(fits: bool, *operands: np.ndarray) -> None:
+    """The run fails unless the sizes of operands fit each other, which is what the C function asks first."""
+    if not fits:
+        raise InterpretError("dims_mismatch", [list(x.shape) for x in operands])
+
+
 def nonzero(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
     """x -> the positions of its elements that are not zero (of texts: not empty), int64 [rank, n], in
     row-major order."""
@@ -62,6 +68,7 @@ def non_max_suppression(inputs: Sequence[np.ndarray], attributes: Sequence[int])
     [n, 3] of (batch, class, box), best first. Attributes: 1 where boxes are (centre x, centre y,
     width, height), 0 for (y, x, y, x) corners."""
     boxes, scores, *limits = inputs
+    _agree(boxes.shape == (scores.shape[0], scores.shape[2], 4), boxes, scores)
     most, overlap_limit, score_limit = (limit.reshape(-1)[0] for limit in limits)
     if attributes[0]:
         half = boxes[..., 2:] / 2
@@ -212,6 +219,7 @@ def roi_align(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[n
     [R, C, height, width], each region resampled. Attributes: height, width, samples along each axis
     of a cell (0: one a pixel), 1 for the greatest, not the mean, 1 for pixel centres at 1/2."""
     (x, regions, images, scale), (height, width, asked, greatest, half) = inputs, attributes
+    _agree(regions.shape == (len(images), 4), regions, images)
     result = np.zeros((len(regions), x.shape[1], height, width))
     for region, image, out in zip(regions.astype(np.float64), images, result, strict=True):
         if not 0 <= image < len(x):
@@ -252,6 +260,7 @@ def max_roi_pool(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> lis
     """X [N, C, H, W], regions [R, 5] (image, x1, y1, x2, y2), scale of the regions -> the greatest
     element of each cell of a grid over each region, 0 of empty ones. Attributes: height, width."""
     (x, regions, scale), cells = inputs, attributes
+    _agree(regions.shape[1] == 5, regions)
     result = np.zeros((len(regions), x.shape[1], *cells), x.dtype)
     for (image, *corners), out in zip(regions.astype(np.float64), result, strict=True):
         if not 0 <= image < len(x):
@@ -274,12 +283,14 @@ def max_roi_pool(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> lis
 
 def determinant(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
     """matrices [..., n, n] -> their determinants."""
+    _agree(inputs[0].shape[-1] == inputs[0].shape[-2], inputs[0])
     return [np.asarray(np.linalg.det(inputs[0].astype(np.float64))).astype(inputs[0].dtype)]
 
 
 def inverse(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
     """matrices [..., n, n] -> their inverses; NaN where there is none."""
     (x,) = inputs
+    _agree(x.shape[-1] == x.shape[-2], x)
     wide = x.astype(np.float64)
     singular = np.linalg.det(wide) == 0
     safe = np.where(singular[..., None, None], np.eye(x.shape[-1]), wide)
@@ -386,6 +397,7 @@ def _whole_number(text: str, dtype: str) -> int:
 def strings_equal(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
     """x, y of one shape -> where their elements are the same text."""
     x, y = inputs
+    _agree(x.shape == y.shape, x, y)
     return [np.array([a == b for a, b in zip(x.flat, y.flat)], bool).reshape(x.shape)]
 
 
@@ -418,6 +430,7 @@ def class_probabilities(inputs: Sequence[np.ndarray], attributes: Sequence[int])
     """[N, P], for each row the probability of the first of each pair of classes where it is one of the two
     -> those of all classes [N, C], found by rounds until they change little. Attributes: C."""
     (known,), (count,) = inputs, attributes
+    _agree(known.shape[1] == count * (count - 1) // 2, known)
     rows, (first, second) = np.arange(len(known))[:, None], np.triu_indices(count, 1)
     pairwise = np.zeros((len(known), count, count), np.float32)
     pairwise[rows, first, second], pairwise[rows, second, first] = known, 1 - known
@@ -445,6 +458,7 @@ def class_probabilities(inputs: Sequence[np.ndarray], attributes: Sequence[int])
 def zip_map(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list:
     """x [N, C] or [C], keys [C] -> the sequence of the maps from keys to each row, which are dicts."""
     x, keys = inputs
+    _agree(x.shape[-1] == len(keys), x, keys)
     return [[dict(zip(keys.tolist(), row, strict=True)) for row in np.atleast_2d(x).tolist()]]
 
 

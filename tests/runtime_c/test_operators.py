@@ -18,7 +18,7 @@ from onnxc.errors import RunError
 from onnxc.frontend import text_tables
 from onnxc.frontend.automaton import regex_automaton
 from onnxc.ir import dtypes
-from onnxc.ir.runtime_twins import TWINS
+from onnxc.ir.runtime_twins import TWINS, InterpretError
 from onnxc.ir.text_twins import decoded, encoded
 from onnxc.loading.loader import load
 
@@ -904,3 +904,28 @@ def test_a_transform_of_a_large_prime_length_takes_no_square_of_it(run):
 def test_transforms_of_no_rows_need_no_memory(run):
     (got,) = run("fourier", np.zeros((0, 1, 2)), np.int64(2**40), attributes=(0, 0))
     assert got.shape == (0, 2**40, 2)
+
+
+#: Operands by which an operator would read beyond one of them, and its attributes.
+UNFIT = {
+    "regions of five numbers": ("roi_align", [(1, 1, 4, 4), (2, 5), [0, 0], 1.0], (1, 1, 1, 0, 0)),
+    "more regions than images": ("roi_align", [(1, 1, 4, 4), (5, 4), [0, 0], 1.0], (1, 1, 1, 0, 0)),
+    "regions of four numbers": ("max_roi_pool", [(1, 1, 4, 4), (2, 4), 1.0], (1, 1)),
+    "boxes of one number": ("non_max_suppression", [(1, 8, 1), (1, 1, 8), [1], 0.5, 0.0], (0,)),
+    "more batches of scores": ("non_max_suppression", [(1, 8, 4), (9, 1, 8), [1], 0.5, 0.0], (0,)),
+    "fewer pairs than of so many classes": ("class_probabilities", [(2, 3)], (5,)),
+    "more columns than keys": ("zip_map", [(2, 3), [1, 2]], ()),
+    "a matrix of more rows": ("determinant", [(2, 5, 3)], ()),
+    "a matrix of more columns": ("inverse", [(3, 5)], ()),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_operands_that_do_not_fit_each_other_are_refused_before_they_are_read(run, name):
+    symbol, given, attributes = UNFIT[name]
+    kinds = {tuple: np.zeros, list: lambda values, _: np.array(values), float: lambda x, _: np.float32(x)}
+    operands = [kinds[type(x)](x, np.float32) for x in given]
+    refused(run, "dims_mismatch", symbol, *operands, attributes=attributes)
+    with pytest.raises(InterpretError) as caught:
+        TWINS[symbol](operands, attributes)
+    assert caught.value.code == "dims_mismatch"
