@@ -11,7 +11,7 @@ from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..onnx_ops import activations
 from ..onnx_ops.activations import gelu, tanh_gelu
-from ..onnx_ops.common import wide
+from ..onnx_ops.common import fitted, wide, with_length
 from ..rules import Types
 from .schema import FLOATS, FUSED_FLOATS, Half, T, contrib_op
 
@@ -57,14 +57,20 @@ def Gelu(b, X: All):
     return _in_wide(b, gelu, X)
 
 
+def _bias(b: Builder, x: Value, bias: Value) -> Value:
+    """A bias of each element of x's rows."""
+    return with_length(b, bias, x.shape[-1], "the bias")
+
+
 @contrib_op(outputs="C", ranks={"B": 1})
 def BiasGelu(b, A: All, B: All):
-    return _in_wide(b, lambda a, c: gelu(a + c), A, B)
+    return _in_wide(b, lambda a, c: gelu(a + c), A, _bias(b, A, B))
 
 
 @contrib_op(outputs="Y", ranks={"X": 3, "bias": 1, "skip": 3})
 def BiasAdd(b, X: Half, bias: Half, skip: Half):
-    return _in_wide(b, lambda x, c, s: x + c + s, X, bias, skip)
+    X, skip = fitted(b, X, skip, "skip")
+    return _in_wide(b, lambda x, c, s: x + c + s, X, _bias(b, X, bias), skip)
 
 
 @contrib_op(outputs="Y", ranks={"X": 3, "bias": 1})
@@ -73,6 +79,7 @@ def BiasSplitGelu(b, X: Half, bias: Half):
     half = dims.floor_divide(X.shape[-1], 2)
     if dims.equal(2 * half, X.shape[-1]) is False:
         raise ops.TypeMismatch(f"{X.shape[-1]} numbers have no halves")
+    bias = _bias(b, X, bias)
     halves = (b.take(v, v.rank - 1, start, half) for start in (0, half) for v in (X, bias))
     return _in_wide(b, lambda x, c, y, d: (x + c) * gelu(y + d), *halves)
 
@@ -81,7 +88,7 @@ def BiasSplitGelu(b, X: Half, bias: Half):
 def FastGelu(b, X: All, bias: All | None = None):
     if bias is None:
         return _in_wide(b, tanh_gelu, X)
-    return _in_wide(b, lambda x, c: tanh_gelu(x + c), X, bias)
+    return _in_wide(b, lambda x, c: tanh_gelu(x + c), X, _bias(b, X, bias))
 
 
 @contrib_op(outputs="Y")

@@ -6,6 +6,7 @@ a state. `Packed` knows where to look k tokens back.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -16,7 +17,7 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
 from ...records import dataclass
-from ..onnx_ops.common import checked, generate, insert_axes, length, scalar, widened, zeros
+from ..onnx_ops.common import checked, generate, insert_axes, scalar, widened, with_length, zeros
 from ..onnx_ops.normalization import RMSNormalization
 from ..rules import Types
 from .schema import T, contrib_op
@@ -131,7 +132,7 @@ class Packed:
             raise ops.TypeMismatch(
                 f"the attribute state_update_capacity is {capacity} without a capture_count"
             )
-        length(count, self.requests, "capture_count")
+        count = with_length(self.b, count, self.requests, "capture_count")
         own = self.b.map(self.b.cast(count, "int64"), self.lengths(), lambda c, n: c.minimum(n))
         found = self.b.emit(ops.Gather("axis"), x, places)[0]
         own = self.b.reshape(own, (self.requests, *(1,) * (found.rank - 1)))
@@ -154,14 +155,17 @@ class _Hashes:
     heads: int
     missing: Value
 
-    def check(self) -> None:
+    def fitted(self, b: Builder) -> _Hashes:
+        """These hashes, whose parameters must fit each other; what is not certain the run checks."""
         count = (self.largest - 1) * self.heads
         if self.largest < 2 or self.heads < 1:
             raise ops.TypeMismatch(f"{self.heads} hashes of up to {self.largest} tokens")
-        length(self.sizes, count, "vocab_sizes")
-        length(self.offsets, count, "head_offsets")
         if self.multipliers.rank != 1 or dims.less(self.multipliers.shape[0], self.largest):
             raise ops.TypeMismatch(f"{self.multipliers.type} has not {self.largest} multipliers")
+        sizes, offsets = with_length(b, self.sizes, count, "vocab_sizes"), self.offsets
+        if offsets is not None:
+            offsets = with_length(b, offsets, count, "head_offsets")
+        return replace(self, sizes=sizes, offsets=offsets)
 
 
 def _hash_ids(
@@ -240,7 +244,7 @@ def NGramHashMapping(
     rows, tokens = input_ids.shape
     missing = _missing(b, eos_token_id, pad_id, input_ids.dtype)
     hashes = _Hashes(multipliers, vocab_sizes, head_offsets, max_ngram_size, n_head_per_ngram, missing)
-    hashes.check()
+    hashes = hashes.fitted(b)
     before = max_ngram_size - 1
     packed = Packed.of_rows(b, rows, tokens, before)
     flat = b.reshape(input_ids, (packed.tokens,))
@@ -282,7 +286,7 @@ def VarlenNGramHashMapping(
     """The same of requests that lie one behind the other."""
     missing = _missing(b, eos_token_id, pad_id, input_ids.dtype)
     hashes = _Hashes(multipliers, vocab_sizes, head_offsets, max_ngram_size, n_head_per_ngram, missing)
-    hashes.check()
+    hashes = hashes.fitted(b)
     if input_ids.rank != 1 or (past_segment_ids is not None and segment_ids is None):
         raise ops.TypeMismatch(f"{input_ids.type} are no tokens, or past segments stand alone")
     before = max_ngram_size - 1

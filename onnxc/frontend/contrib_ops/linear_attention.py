@@ -17,7 +17,7 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..onnx_ops.activations import softplus
-from ..onnx_ops.common import generate, insert_axes, length, one_of, scalar, widened, with_size, zeros
+from ..onnx_ops.common import generate, insert_axes, one_of, scalar, widened, with_length, with_size, zeros
 from ..onnx_ops.convolution import by_channels
 from ..onnx_ops.normalization import RMSNormalization
 from ..rules import Types, onnx_op
@@ -239,7 +239,7 @@ def GatedDeltaNet(
             raise ops.TypeMismatch(
                 f"the attribute state_update_capacity is {state_update_capacity} without a capture_count"
             )
-        length(capture_count, batch, "capture_count")
+        capture_count = with_length(b, capture_count, batch, "capture_count")
         parts = transitions(b, given, state, state_update_capacity)
         update = _captured(b, parts, b.cast(capture_count, "int64"), lengths, state_update_active)
     return b.reshape(y, (*leading, heads, w)), b.transpose(last, (0, 1, 3, 2)), update

@@ -10,7 +10,7 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import Value
 from ..onnx_ops import normalization
-from ..onnx_ops.common import checked, insert_axes, wide, widened, zeros
+from ..onnx_ops.common import checked, fitted, insert_axes, wide, widened, zeros
 from ..onnx_ops.quantization import DequantizeLinear
 from ..rules import Types, onnx_op
 from .schema import BYTES, FLOATS, Half, T, contrib_op
@@ -23,9 +23,13 @@ Scale = Annotated[Value, Types.of("T", "float")]
 # Sums before a normalization ---------------------------------------------------------------------
 
 
-def _sum(b: Builder, *parts: Value | None) -> Value:
-    """The sum of those that are there, in their wide type."""
-    given = [part for part in parts if part is not None]
+def _sum(b: Builder, x: Value, *parts: Value | None) -> Value:
+    """The sum of x and those that are there, which repeat to its shape, in their wide type."""
+    given = [x]
+    for part in parts:
+        if part is not None:
+            given[0], part = fitted(b, given[0], part, "the summand")
+            given.append(part)
     return b.map(*given, lambda *each: expr.sum_of(e.cast(wide(e.dtype)) for e in each))
 
 

@@ -127,6 +127,35 @@ def with_size(b: Builder, x: Value, axis: int, size: Dimension) -> Value:
     return b.reshape(x, (*x.shape[:axis], size, *x.shape[axis + 1 :]))
 
 
+def with_length(b: Builder, x: Value, length: Dimension, name: str) -> Value:
+    """x, which must be a vector of this length; what is not certain the run checks. A number is kept, as it
+    tells more than a variable."""
+    if x.rank != 1 or dims.equal(x.shape[0], length) is False:
+        raise ops.TypeMismatch(f"{name} is {x.type} where a vector of length {length} is needed")
+    sized = with_size(b, x, 0, length)
+    return b.reshape(sized, x.shape) if isinstance(x.shape[0], int) else sized
+
+
+def with_channels(b: Builder, x: Value, channels: Dimension) -> Value:
+    """Images with as many channels as a parameter tells, where only the run tells their own: it checks that.
+    Nodes before and behind the parameter are then over one shape."""
+    known = not isinstance(channels, int) or x.rank < 2 or isinstance(x.shape[1], int)
+    return x if known else with_size(b, x, 1, channels)
+
+
+def fitted(b: Builder, whole: Value, x: Value, name: str) -> tuple[Value, Value]:
+    """(whole, x), of which x must repeat to the shape of whole and may not widen it; what is not certain the
+    run checks. Where only x has a number for the size of an axis, that is the size of both."""
+    lead = whole.rank - x.rank
+    sizes = [*zip(x.shape, whole.shape[max(lead, 0) :])]
+    if lead < 0 or any(c != 1 and dims.equal(c, d) is False for c, d in sizes):
+        raise ops.TypeMismatch(f"{name} {x.type} does not broadcast to {whole.type}")
+    told = [c if isinstance(c, int) and c != 1 and not isinstance(d, int) else d for c, d in sizes]
+    whole = b.reshape(whole, (*whole.shape[:lead], *told))
+    shape = tuple(c if dims.broadcast(c, d) == d else d for c, d in zip(x.shape, told))
+    return whole, x if shape == x.shape else b.emit(ops.Broadcast(shape), x)[0]
+
+
 def checked(b: Builder, x: Value, condition: Callable[[Expr], Expr], code: str) -> Value:
     """x; the run fails with the error code where the condition on an element is false."""
     return b.map(x, lambda e: expr.check(condition(e), e, code))
@@ -228,12 +257,6 @@ def one_of(value: object, allowed: Sequence, name: str) -> None:
     if value not in allowed:
         texts = ", ".join(map(str, allowed))
         raise ops.TypeMismatch(f"the attribute {name} is {value}, which is none of {texts}")
-
-
-def length(x: Value | None, expected: Dimension, name: str) -> None:
-    """Refuses a vector that is known not to have the expected length."""
-    if x is not None and (x.rank != 1 or dims.equal(x.shape[0], expected) is False):
-        raise ops.TypeMismatch(f"{name} is {x.type} where a vector of length {expected} is needed")
 
 
 # Axes that may be data ---------------------------------------------------------------------------

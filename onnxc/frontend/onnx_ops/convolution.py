@@ -15,7 +15,7 @@ from ...ir.dims import Dimension
 from ...ir.graph import Value
 from ...records import dataclass
 from ..rules import onnx_op
-from .common import along, generate, integers, length, one_of, scalar, wide, with_size, zeros
+from .common import along, generate, integers, one_of, scalar, wide, with_channels, with_length, zeros
 from .quantization import centred, quantised, refuse_bad_scale
 
 # Windows -----------------------------------------------------------------------------------------
@@ -118,12 +118,6 @@ def _checked_groups(x: Value, w: Value, group: int, transposed: bool = False) ->
         raise ops.TypeMismatch(f"the {w.shape[0]} {what} of {w.type} are not divisible into {group} groups")
 
 
-def _with_channels(b: Builder, x: Value, channels: Dimension) -> Value:
-    """x with as many channels as the kernels tell, where only the run tells its own: it checks that."""
-    known = not isinstance(channels, int) or x.rank < 2 or isinstance(x.shape[1], int)
-    return x if known else with_size(b, x, 1, channels)
-
-
 def convolved(
     b: Builder,
     x: Value,
@@ -135,16 +129,19 @@ def convolved(
 ) -> Value:
     """The convolution, plus the bias of each output channel."""
     _checked_groups(x, w, group)
-    x = _with_channels(b, x, w.shape[1] * group)
-    length(bias, w.shape[0], "the bias")
+    x = with_channels(b, x, w.shape[1] * group)
     exact = accumulate or wide(x.dtype)
     epilogue = None if exact == x.dtype or accumulate else expr.input_(0, exact).cast(x.dtype)
     op = ops.Conv(place.strides, place.pads, place.dilations, group, accumulate=exact, epilogue=epilogue)
-    return _biased(b, b.emit(op, x, w)[0], bias)
+    return biased(b, b.emit(op, x, w)[0], bias)
 
 
-def _biased(b: Builder, y: Value, bias: Value | None) -> Value:
-    return y if bias is None else b.map(y, along(b, bias, 0, y.rank - 1), lambda e, c: e + c)
+def biased(b: Builder, y: Value, bias: Value | None) -> Value:
+    """y plus the bias of each channel."""
+    if bias is None:
+        return y
+    bias = with_length(b, bias, y.shape[1], "the bias")
+    return b.map(y, along(b, bias, 0, y.rank - 1), lambda e, c: e + c)
 
 
 @onnx_op(since=1, ranks={"X": "n", "W": "n", "B": 1})
@@ -174,7 +171,7 @@ def ConvTranspose(
     """Sizes (in - 1) * stride + extent + output_padding - pads; a given output shape decides the
     pads."""
     _checked_groups(X, W, group, transposed=True)
-    X = _with_channels(b, X, W.shape[0])
+    X = with_channels(b, X, W.shape[0])
     one_of(auto_pad, ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"), "auto_pad")
     place = window(
         X, kernel_of(W, kernel_shape), strides, dilations, pads, auto_pad if auto_pad == "NOTSET" else "VALID"
@@ -189,11 +186,10 @@ def ConvTranspose(
     if wanted is not None:
         reach = [(d - 1) * s + e for d, s, e in zip(X.shape[2:], place.strides, place.extents)]
         border = _halved([r + m - w for r, m, w in zip(reach, more, wanted)], auto_pad == "SAME_UPPER")
-    length(B, W.shape[1] * group, "the bias")
     exact = wide(X.dtype)
     epilogue = None if exact == X.dtype else expr.input_(0, exact).cast(X.dtype)
     op = ops.Conv(place.strides, border, place.dilations, group, True, more, exact, epilogue)
-    return _biased(b, b.emit(op, X, W)[0], B)
+    return biased(b, b.emit(op, X, W)[0], B)
 
 
 def by_channels(b: Builder, x: Value, w: Value, bias: Value | None = None, dilation: int = 1) -> Value:
@@ -206,7 +202,7 @@ def by_channels(b: Builder, x: Value, w: Value, bias: Value | None = None, dilat
     times = x.shape[2] - (place.extents[0] - 1)
     places = generate(b, (times, taps), expr.index(0) + expr.index(1) * dilation)
     windows = b.emit(ops.Gather("axis", 2), x, places)[0]
-    return _biased(b, b.contract("nctk", "ck", "nct", windows, b.reshape(w, (channels, taps))), bias)
+    return biased(b, b.contract("nctk", "ck", "nct", windows, b.reshape(w, (channels, taps))), bias)
 
 
 @onnx_op(since=27, ranks={"input": 3, "weight": 3, "bias": 1, "past_state": 3})
@@ -262,8 +258,9 @@ def _centred(b: Builder, x: Value, zero: Value | None, count: Dimension, name: s
 def _per_kernel(b: Builder, value: Value, count: Dimension, rank: int, name: str) -> Value:
     if value.tensor.count == 1 or count == 1:
         return scalar(b, value, name)
-    length(value, count, name)
-    return along(b, b.broadcast(value, (count,)), 0, rank)
+    if value.rank != 1 or dims.equal(value.shape[0], count) is False:
+        raise ops.TypeMismatch(f"{name} is {value.type} where a vector of length {count} is needed")
+    return along(b, b.emit(ops.Broadcast((count,)), value)[0], 0, rank)
 
 
 @onnx_op(since=10, ranks={"x": "n", "w": "n", "B": 1, "*": "<=1"})

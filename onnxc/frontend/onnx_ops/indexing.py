@@ -8,7 +8,7 @@ from ...ir.graph import TensorType, Value
 from ...ir.obligations import Shape
 from ..rule_builder import decided
 from ..rules import onnx_op
-from .common import along, checked, generate, length, one_of, scalar, with_size
+from .common import along, checked, generate, one_of, scalar, with_length, with_size
 
 
 def _indices(x: Value) -> Value:
@@ -67,7 +67,7 @@ def ReverseSequence(b, input, sequence_lens, *, batch_axis=1, time_axis=0):
     """The first sequence_lens[i] steps of batch i in reverse order, the rest as they are."""
     if {batch_axis, time_axis} != {0, 1} or input.rank < 2:
         raise ops.TypeMismatch(f"batch axis {batch_axis} and time axis {time_axis} of {input.type}")
-    length(sequence_lens, input.shape[batch_axis], "sequence_lens")
+    sequence_lens = with_length(b, sequence_lens, input.shape[batch_axis], "sequence_lens")
     steps, batch = input.shape[time_axis], input.shape[batch_axis]
     count, at = expr.input_(0, "int64"), expr.index(time_axis)
     count = expr.check((count >= 0) & (count <= expr.size(steps)), count, "invalid_value")
@@ -121,9 +121,9 @@ def TensorScatter(b, past_cache, update, write_indices=None, *, axis=-2, mode="l
     if place == 0 or update.rank != past_cache.rank:
         raise ops.TypeMismatch(f"{update.type} cannot be written along axis {place} of {past_cache.type}")
     start = b.constant(0, "int64") if write_indices is None else b.cast(write_indices, "int64")
-    length(write_indices, past_cache.shape[0], "write_indices")
     start = checked(b, start, lambda s: s >= 0, "index_out_of_range")
-    start = along(b, start, 0, update.rank) if write_indices is not None else start
+    if write_indices is not None:
+        start = along(b, with_length(b, start, past_cache.shape[0], "write_indices"), 0, update.rank)
     at = expr.input_(0, "int64") + expr.index(place)
     at = at % expr.size(past_cache.shape[place]) if mode == "circular" else at
     places = generate(b, update.shape, at, start)

@@ -16,7 +16,7 @@ from ...ir.dims import Dimension
 from ...ir.graph import TensorType, Value
 from ..rule_builder import RuleBuilder
 from ..rules import ANY_RANKS, onnx_op
-from .common import drop_axes, floating, insert_axes, require_square, scalar, wide
+from .common import drop_axes, fitted, floating, insert_axes, require_square, scalar, wide
 from .quantization import centred, quantised, refuse_bad_scale
 
 # Products ----------------------------------------------------------------------------------------
@@ -83,8 +83,7 @@ def Gemm(b, A, B, C=None, *, alpha=1.0, beta=1.0, transA=0, transB=0):
         y = b.map(y, floating(lambda e: e * alpha, alpha))
     if C is None or beta == 0:
         return y
-    if C.rank > 2 or any(dims.equal(c, d) is False and c != 1 for c, d in zip(C.shape[::-1], y.shape[::-1])):
-        raise ops.TypeMismatch(f"{C.type} does not broadcast to {y.type}")
+    y, C = fitted(b, y, C, "C")
     if beta != 1:
         return b.map(y, C, floating(lambda e, c: e + c * beta, beta))
     return b.map(y, C, lambda e, c: e + c)

@@ -6,7 +6,7 @@ from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.graph import Value
 from ..rules import onnx_op
-from .common import insert_axes, length, one_of, wide
+from .common import insert_axes, one_of, wide, with_length
 from .reductions import ReduceMean, log_softmax
 
 
@@ -33,12 +33,12 @@ def _likelihood(
         or any(dims.equal(p, q) is False for p, q in zip((x.shape[0], *x.shape[2:]), target.shape))
     ):
         raise ops.TypeMismatch(f"the classes {target.type} do not fit the scores {x.type}")
-    length(weight, x.shape[1], "the weights")
     counted = None if ignored is None else b.map(target, lambda t: t._with("ne", ignored))
     classes = target if counted is None else b.map(target, counted, lambda t, c: expr.where(c, t, 0))
     chosen = b.emit(ops.Gather("elements", 1), x, insert_axes(b, classes, [1]))[0]
     chosen = b.reshape(chosen, target.shape)
     if weight is not None:
+        weight = with_length(b, weight, x.shape[1], "the weights")
         weights = b.emit(ops.Gather("axis", 0), weight, classes)[0]
     else:
         weights = b.map(chosen, lambda e: expr.const(1, x.dtype))

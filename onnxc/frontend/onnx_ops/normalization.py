@@ -3,15 +3,14 @@ as rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ...ir import dims, expr, ops
 from ...ir.builder import Builder
-from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..rules import onnx_op
-from .common import along, element_type, length, mean, wide, with_consumed_inputs
+from .common import along, element_type, fitted, mean, wide, with_channels, with_consumed_inputs, with_length
 
 # Rows --------------------------------------------------------------------------------------------
 
@@ -21,18 +20,6 @@ def standardized(b: Builder, x: Value, axes: Sequence[int], dtype: str) -> tuple
     average = mean(b, x, axes, True, lambda e: e.cast(dtype))
     centred = b.map(x, average, lambda e, m: e.cast(dtype) - m)
     return centred, average, mean(b, centred, axes, True, lambda d: d * d)
-
-
-def _sized(b: Builder, x: Value, sizes: Mapping[int, Dimension]) -> Value:
-    """x, whose axes have the sizes that parameters of these axes have where only the run knew its own: nodes
-    before and behind the parameters are then over one shape. The run checks them."""
-    told = {k: n for k, n in sizes.items() if isinstance(n, int) and not isinstance(x.shape[k], int)}
-    return b.reshape(x, [told.get(k, d) for k, d in enumerate(x.shape)]) if told else x
-
-
-def _aligned_sizes(value: Value, x: Value) -> dict[int, Dimension]:
-    """The sizes, but 1, of a value that broadcasts to x, by axes of x."""
-    return {k: n for k, n in enumerate(value.shape, x.rank - value.rank) if n != 1}
 
 
 def _stash(code: int, dtype: str) -> str:
@@ -45,26 +32,20 @@ def _stashed(code: int) -> str:
     return element_type(code or 1, "stash_type")
 
 
-def _broadcasts_to(value: Value | None, x: Value, name: str) -> None:
-    if value is None:
-        return
-    fits = [c == 1 or dims.equal(c, d) is not False for c, d in zip(value.shape[::-1], x.shape[::-1])]
-    if value.rank > x.rank or not all(fits):
-        raise ops.TypeMismatch(f"the {name} {value.type} does not broadcast to {x.type}")
-
-
 @onnx_op(since=17, ranks={"X": "n", "Scale": "<=n", "B": "<=n"})
 def LayerNormalization(b, X, Scale, B=None, *, axis=-1, epsilon=1e-5, stash_type=1):
     axes = range(b.axis(axis, X.rank), X.rank)
-    _broadcasts_to(Scale, X, "scale")
-    _broadcasts_to(B, X, "bias")
-    X = _sized(b, X, _aligned_sizes(Scale, X))
+    affine = []
+    for value, name in ((Scale, "the scale"), (B, "the bias")):
+        if value is not None:
+            X, value = fitted(b, X, value, name)
+            affine.append(value)
     centred, average, variance = standardized(b, X, axes, _stash(stash_type, X.dtype))
 
     def body(d: Expr, v: Expr, *affine: Expr) -> Expr:
         return _scaled(d * (1 / expr.sqrt(v + epsilon)), *affine).cast(X.dtype)
 
-    y = b.map(centred, variance, Scale, *([] if B is None else [B]), body)
+    y = b.map(centred, variance, *affine, body)
     if not any(b.site.wanted[1:]):
         return y
     inverse = b.map(variance, lambda v: 1 / expr.sqrt(v + epsilon))
@@ -74,8 +55,7 @@ def LayerNormalization(b, X, Scale, B=None, *, axis=-1, epsilon=1e-5, stash_type
 @onnx_op(since=23, ranks={"X": "n", "scale": "<=n"})
 def RMSNormalization(b, X, scale, *, axis=-1, epsilon=1e-5, stash_type=1):
     axes, dtype = range(b.axis(axis, X.rank), X.rank), _stash(stash_type, X.dtype)
-    _broadcasts_to(scale, X, "scale")
-    X = _sized(b, X, _aligned_sizes(scale, X))
+    X, scale = fitted(b, X, scale, "the scale")
     squares = mean(b, X, axes, True, lambda x: x.cast(dtype) * x.cast(dtype))
     return b.map(
         X, squares, scale, lambda x, v, s: _scaled(x.cast(dtype) / expr.sqrt(v + epsilon), s).cast(s.dtype)
@@ -86,9 +66,9 @@ def RMSNormalization(b, X, scale, *, axis=-1, epsilon=1e-5, stash_type=1):
 def InstanceNormalization(b, input, scale, B, *, epsilon=1e-5):
     if input.rank < 2:
         raise ops.TypeMismatch(f"{input.type} has no axis of channels")
-    length(scale, input.shape[1], "the scale")
-    length(B, input.shape[1], "the bias")
-    input = _sized(b, input, {1: scale.shape[0]})
+    input = with_channels(b, input, scale.tensor.count)
+    scale = with_length(b, scale, input.shape[1], "the scale")
+    B = with_length(b, B, input.shape[1], "the bias")
     centred, _, variance = standardized(b, input, range(2, input.rank), wide(input.dtype))
     factor, bias = (along(b, v, 0, input.rank - 1) for v in (scale, B))
 
@@ -131,13 +111,13 @@ def _grouped(
 ) -> Value:
     if x.rank < 2:
         raise ops.TypeMismatch(f"{x.type} has no axis of channels")
-    x = _sized(b, x, {1: scale.shape[0]} if each_channel and scale.rank == 1 else {})
+    x = with_channels(b, x, scale.tensor.count) if each_channel else x
     channels = x.shape[1]
     if groups < 1 or (isinstance(channels, int) and channels % groups):
         raise ops.TypeMismatch(f"{channels} channels are not divisible into {groups} groups")
     size = dims.floor_divide(channels, groups)
-    for value, name in ((scale, "the scale"), (bias, "the bias")):
-        length(value, channels if each_channel else groups, name)
+    count = channels if each_channel else groups
+    scale, bias = with_length(b, scale, count, "the scale"), with_length(b, bias, count, "the bias")
     parts = b.reshape(x, (x.shape[0], groups, size, *x.shape[2:]))
     centred, _, variance = standardized(b, parts, range(2, parts.rank), dtype)
     shape = (groups, size if each_channel else 1, *(1,) * (x.rank - 2))
@@ -196,9 +176,10 @@ def LRN(b, X, *, alpha=0.0001, beta=0.75, bias=1.0, size):
 def BatchNormalization(b, X, scale, B, input_mean, input_var, *, epsilon=1e-5, momentum=0.9, training_mode=0):
     """With known statistics x * factor + shift; training, with those of the batch, which move
     the running ones."""
+    X = with_channels(b, X, scale.tensor.count)
     channels = X.shape[1] if X.rank > 1 else 1
-    for value, name in ((scale, "scale"), (B, "bias"), (input_mean, "mean"), (input_var, "variance")):
-        length(value, channels, f"the {name}")
+    named = ((scale, "scale"), (B, "bias"), (input_mean, "mean"), (input_var, "variance"))
+    scale, B, input_mean, input_var = (with_length(b, v, channels, f"the {name}") for v, name in named)
     if not training_mode:
         return _affine(
             b, X, [along(b, v, 0, max(X.rank - 1, 1)) for v in (scale, B, input_mean, input_var)], epsilon
@@ -262,6 +243,8 @@ def _batch_normalization_1(
         return _trained(b, X, scale, B, mean, var, epsilon, momentum)
     if spatial:
         return BatchNormalization(b, X, scale, B, mean, var, epsilon=epsilon), mean, var, mean, var
+    parameters = []
     for value in (scale, B, mean, var):
-        _broadcasts_to(value, X, "parameter")
-    return _affine(b, X, (scale, B, mean, var), epsilon), mean, var, mean, var
+        X, value = fitted(b, X, value, "the parameter")
+        parameters.append(value)
+    return _affine(b, X, parameters, epsilon), mean, var, mean, var

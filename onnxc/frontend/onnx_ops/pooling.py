@@ -12,7 +12,7 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import TensorType, Value
 from ..rules import onnx_op
-from .common import integers, length, mean, one_of, wide, widened, zeros
+from .common import integers, mean, one_of, wide, widened, with_length, with_size, zeros
 from .convolution import Window, window
 
 # Windows -----------------------------------------------------------------------------------------
@@ -192,9 +192,11 @@ def MaxUnpool(b, X, I, output_shape=None, *, kernel_shape, pads=None, strides=No
     return b.emit(ops.Pad("constant", (0,) * X.rank, after), result, zeros(b, X.dtype, ()))[0]
 
 
-def _regions(X: Value, rois: Value, width: int) -> None:
+def _regions(b: Builder, X: Value, rois: Value, width: int) -> Value:
+    """Regions of images, each of so many numbers."""
     if X.rank != 4 or rois.rank != 2 or dims.equal(rois.shape[1], width) is False:
         raise ops.TypeMismatch(f"{rois.type} are no regions of {width} numbers of images {X.type}")
+    return with_size(b, rois, 1, width)
 
 
 def _of_regions(
@@ -233,8 +235,8 @@ def RoiAlign(
     one_of(
         coordinate_transformation_mode, ("half_pixel", "output_half_pixel"), "coordinate_transformation_mode"
     )
-    _regions(X, rois, 4)
-    length(batch_indices, rois.shape[0], "batch_indices")
+    rois = _regions(b, X, rois, 4)
+    batch_indices = with_length(b, batch_indices, rois.shape[0], "batch_indices")
     if output_height < 1 or output_width < 1 or not 0 <= sampling_ratio <= 1 << 20:
         raise ops.TypeMismatch(f"an output of {output_height} x {output_width} with {sampling_ratio} samples")
     attributes = [sampling_ratio, int(mode == "max"), int(coordinate_transformation_mode == "half_pixel")]
@@ -273,7 +275,7 @@ def _roi_align_10(
 @onnx_op(since=1, ranks={"X": 4, "rois": 2})
 def MaxRoiPool(b, X, rois, *, pooled_shape, spatial_scale=1.0):
     """The greatest element of each cell of a grid over each region (batch, x1, y1, x2, y2)."""
-    _regions(X, rois, 5)
+    rois = _regions(b, X, rois, 5)
     height, width = integers(pooled_shape, 2, 1, "pooled_shape", 1)
     shape = (rois.shape[0], X.shape[1], height, width)
     return _of_regions(b, "max_roi_pool", X, rois, [b.constant(np.float32(spatial_scale))], shape, [])

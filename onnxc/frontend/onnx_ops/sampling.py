@@ -18,8 +18,8 @@ from ...ir.expr import Expr
 from ...ir.graph import TensorType, Value
 from ...records import dataclass
 from ..rules import onnx_op
-from .common import along, choose, generate, integers, length, number_of, one_of, wide, zeros
-from .convolution import kernel_of, window
+from .common import choose, generate, integers, number_of, one_of, wide, zeros
+from .convolution import biased, kernel_of, window
 from .movement import padded
 
 # Sampling ----------------------------------------------------------------------------------------
@@ -301,8 +301,7 @@ def DeformConv(
     weights = b.reshape(W, (group, kernels, W.shape[1], taps))
     rows = b.contract("ngckp", "gock", "ngpo", columns, weights)  # of pixels, as they were sampled
     y = b.reshape(b.transpose(rows, (0, 1, 3, 2)), (batch, W.shape[0], *out))
-    length(B, W.shape[0], "the bias")
-    return y if B is None else b.map(y, along(b, B, 0, y.rank - 1), lambda e, c: e + c)
+    return biased(b, y, B)
 
 
 # Columns to images -------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import TensorType, Value
 from ..rules import onnx_op
-from .common import axis_switch, checked, element_type, generate, length, scalar, wide, zeros
+from .common import axis_switch, checked, element_type, generate, scalar, wide, with_length, zeros
 
 LARGEST_FACTOR = 64  # of a size, that is transformed by one product
 MOVES = 300  # multiply-adds that it takes as long as to turn and move a number between two products
@@ -295,11 +295,11 @@ def STFT(b, signal, frame_step, window=None, frame_length=None, *, onesided=1):
         size = b.dimension(scalar(b, frame_length), 0, "frame")
     else:
         size = signal.shape[1] if window is None else window.shape[0]
-    length(window, size, "the window")
     count = dims.maximum(dims.floor_divide(signal.shape[1] - size, hop) + 1, 0)
     places = generate(b, (count, size), expr.index(0) * expr.size(hop) + expr.index(1))
     frames = b.emit(ops.Gather("axis", 1), signal, places)[0]
     if window is not None:
+        window = with_length(b, window, size, "the window")
         frames = b.map(frames, b.reshape(window, (size, 1)), lambda e, w: e * w)
     if onesided and signal.shape[2] == 2:
         raise ops.TypeMismatch("a one-sided transform is of real numbers")

@@ -3,11 +3,12 @@
 import pytest
 from support.interpreting import close, normal, runtime
 from support.one_node import evaluate, model
+from support.small_models import parsed
 
 from onnxc.errors import OnnxcError
 from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import InterpretError
-from onnxc.ir.ops import Pool
+from onnxc.ir.ops import Pool, RuntimeCall
 
 WINDOWS = {
     "the whole image": {"kernel_shape": [1280, 1280], "strides": [1280, 1280]},
@@ -62,3 +63,21 @@ def test_rounding_up_there_is_a_window_where_a_kernel_exceeds_an_axis_by_less_th
     up = {"strides": [3, 1], "ceil_mode": 1}
     assert shape("MaxPool", (1, 5), symbolic, [3, 2], **up) == (2, 3, 1, 4)
     assert shape("MaxPool", (1, 5), symbolic, [4, 2], **up) == (2, 3, 0, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "width"),
+    [
+        ("(float[n, 1, 4, 4] x, float[k, w] r, int64[i] b) => (float y) { y = RoiAlign (x, r, b) }", 4),
+        (
+            "(float[n, 1, h, w] x, float[k, m] r) => (float y) { y = MaxRoiPool <pooled_shape = [1, 1]> (x, r) }",
+            5,
+        ),
+    ],
+)
+def test_the_run_asks_for_the_numbers_of_each_region(text, width):
+    graph = import_model(parsed(f"m {text}")).graph
+    (call,) = (node for node in graph.nodes if isinstance(node.op, RuntimeCall))
+    regions, *images = call.inputs[1:-1]
+    assert regions.shape[1] == width
+    assert [x.shape for x in images] == [regions.shape[:1]] * len(images)
