@@ -385,12 +385,24 @@ def CenterCropPad(b, input_data, shape, *, axes=None):
 # Repeats -----------------------------------------------------------------------------------------
 
 
+def _asked(b: Builder, x: Value, size: Dimension, own: Dimension) -> Value:
+    """x; the run fails where a size that is asked for is neither x's own nor 1: the result, which is as large
+    as x, does not tell it."""
+    asked = expr.size(size)
+    fits = expr.check(asked.equals(expr.size(own)) | asked.equals(1), asked, "dims_mismatch") >= 0
+    return b.map(x, lambda e: expr.check(fits, e, "dims_mismatch"))
+
+
 @onnx_op(since=8, ranks={"shape": 1})
 def Expand(b, input, shape):
     sizes = b.dimensions(shape, 0, "size")
     if any(dims.less(d, 0) for d in sizes):
         raise ops.TypeMismatch("a size is negative")
-    return b.broadcast(input, sizes)
+    target = ops.broadcast_shapes(input.shape, sizes)
+    for size, own, whole in zip(sizes[::-1], input.shape[::-1], target[::-1]):
+        if whole == own and size != 1 and not dims.equal(size, own):
+            input = _asked(b, input, size, own)
+    return b.broadcast(input, target)
 
 
 @onnx_op(since=6, ranks={"repeats": 1})

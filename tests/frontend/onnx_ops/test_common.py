@@ -20,6 +20,24 @@ def places(*values):
 
 #: A node, inputs that fit and the shape of what they give, and inputs that do not.
 SIZED = {
+    "what is expanded has the size that is asked for, or 1": (
+        """(float[4] x, float[n] z) => (float y) { s = Shape (z) y = Expand (x, s) }""",
+        [(4,), (1,)],
+        (4,),
+        [[(4,), (3,)], [(4,), (0,)]],
+    ),
+    "what is expanded by data has the sizes that are asked for": (
+        """(float[4, 1] x, int64[2] s) => (float y) { y = Expand (x, s) }""",
+        [(4, 1), places(4, 2)],
+        (4, 2),
+        [[(4, 1), places(3, 2)]],
+    ),
+    "what is expanded by data along a known axis alone, too": (
+        """(float[4] x, int64[1] s) => (float y) { y = Expand (x, s) }""",
+        [(4,), places(4)],
+        (4,),
+        [[(4,), places(3)], [(4,), places(8)]],
+    ),
     "lengths are one for each sequence": (
         """(float[t, b] x, int64[n] l) => (float y) { y = ReverseSequence (x, l) }""",
         [(2, 3), places(1, 1, 1)],
@@ -111,3 +129,26 @@ def test_operands_whose_sizes_only_the_run_knows_must_fit(name):
     for inputs in others:
         with pytest.raises(InterpretError):
             run(text, *inputs, opset=opset)
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+@pytest.mark.parametrize(
+    ("text", "numbers", "shape"),
+    [("y = Slice (x, p, q, a)", [[1], [3]], (3, 2)), ("y = Pad (x, r, , a)", [[1], [2]], (3, 6))],
+    ids=["Slice", "Pad"],
+)
+def test_axes_of_which_only_the_run_knows_how_many_there_are_may_be_of_either_type(
+    text, numbers, shape, kind
+):
+    first, second = (np.array(v, kind if "Slice" in text else np.int64) for v in numbers)
+    other = kind if "Slice" in text else "int64"
+    graph = f"(float[3, 3] x, {other}[n] p, {other}[n] q, {kind}[n] a) => (float y)"
+    joined = "" if "Slice" in text else "r = Concat <axis = 0> (p, q)"
+    assert run(f"{graph} {{ {joined} {text} }}", (3, 3), first, second, np.array([-1], kind)).shape == shape
+    with pytest.raises(InterpretError, match="rank mismatch"):
+        run(
+            f"{graph} {{ {joined} {text} }}",
+            (3, 3),
+            *(np.repeat(v, 3) for v in (first, second)),
+            np.arange(3).astype(kind),
+        )

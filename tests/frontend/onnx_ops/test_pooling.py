@@ -70,7 +70,8 @@ def test_rounding_up_there_is_a_window_where_a_kernel_exceeds_an_axis_by_less_th
     [
         ("(float[n, 1, 4, 4] x, float[k, w] r, int64[i] b) => (float y) { y = RoiAlign (x, r, b) }", 4),
         (
-            "(float[n, 1, h, w] x, float[k, m] r) => (float y) { y = MaxRoiPool <pooled_shape = [1, 1]> (x, r) }",
+            "(float[n, c, h, w] x, float[k, m] r) => (float y)"
+            "{ y = MaxRoiPool <pooled_shape = [1, 1]> (x, r) }",
             5,
         ),
     ],
