@@ -329,7 +329,8 @@ def at_axes(
         axes = as_many(b, axes, count)
         if not isinstance(count, int):
             size = expr.size(count)
-            axes = b.map(axes, lambda a: a + expr.check(size <= rank, size, "rank_mismatch") - size)
+            more = expr.check(size <= rank, size, "rank_mismatch") - size  # 0, or the run fails
+            axes = b.map(b.cast(axes, "int64"), more.__add__)
         return b.dimensions(_scattered(b, values, axes, rank, default), None)
     found: list[Dimension] = [default] * rank
     for place, value in zip(places, b.dimensions(values, None)):
