@@ -8,7 +8,10 @@ from functools import partial
 import numpy as np
 import pytest
 from support import contrib
-from support.contrib import Case, check, check_compiled
+from support.contrib import Case, as_model, check, check_compiled
+
+from onnxc.frontend.importer import import_model
+from onnxc.ir.interpret import InterpretError, run_graph
 
 rng = np.random.default_rng(11)
 floats = partial(contrib.floats, rng)
@@ -88,3 +91,14 @@ def test_the_results_are_those_of_onnxruntime(case, symbolic):
 @pytest.mark.slow
 def test_a_library_of_them_computes_what_the_interpreter_does(tmp_path):
     check_compiled(ALL, tmp_path)
+
+
+def test_the_hashes_have_sizes_and_offsets_for_each_or_the_run_fails():
+    case = Case("NGramHashMapping", [tokens(2, 5), FACTORS, SIZES], HASH, outputs=(0, 1))
+    proto, _ = as_model([case])
+    proto.graph.input[2].type.tensor_type.shape.dim[0].dim_param = "sizes"
+    graph = import_model(proto).graph
+    run_graph(graph, case.inputs)
+    for sizes in (SIZES[:-1], np.append(SIZES, SIZES[:1])):
+        with pytest.raises(InterpretError):
+            run_graph(graph, [*case.inputs[:2], sizes])

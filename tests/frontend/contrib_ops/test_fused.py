@@ -10,7 +10,8 @@ import pytest
 from support import contrib
 from support.contrib import Case, check, check_compiled, interpreted, same
 
-from onnxc.ir.interpret import InterpretError
+from onnxc.frontend.importer import import_model
+from onnxc.ir.interpret import InterpretError, run_graph
 
 rng = np.random.default_rng(5)
 floats = partial(contrib.floats, rng)
@@ -211,3 +212,34 @@ def test_the_results_are_those_of_onnxruntime(case, symbolic):
 @pytest.mark.slow
 def test_a_library_of_them_all_computes_what_the_interpreter_does(tmp_path):
     check_compiled(ALL, tmp_path)
+
+
+PARAMETERS = [
+    ("BiasGelu", [(2, 3), (3,)], [[(2, 1), (3,)], [(2, 3), (1,)]]),
+    ("FastGelu", [(2, 3), (3,)], [[(2, 1), (3,)], [(2, 3), (1,)]]),
+    ("BiasAdd", [(1, 2, 3), (3,), (1, 2, 3)], [[(1, 2, 1), (3,), (1, 2, 1)], [(1, 1, 3), (3,), (1, 2, 3)]]),
+    ("BiasSplitGelu", [(1, 2, 4), (4,)], [[(1, 2, 4), (2,)], [(1, 2, 2), (4,)]]),
+    (
+        "SkipLayerNormalization",
+        [(1, 2, 3), (1, 2, 3), (3,)],
+        [[(1, 2, 1), (1, 2, 1), (3,)], [(1, 2, 1), (1, 2, 3), (3,)], [(1, 2, 3), (2, 2, 3), (3,)]],
+    ),
+    (
+        "SkipSimplifiedLayerNormalization",
+        [(1, 2, 3), (1, 2, 3), (3,), (3,)],
+        [[(1, 2, 1), (1, 2, 1), (1,), (3,)]],
+    ),
+]
+
+
+@pytest.mark.parametrize(("op", "fits", "others"), PARAMETERS, ids=[op for op, *_ in PARAMETERS])
+def test_parameters_whose_sizes_only_the_run_knows_do_not_widen_the_result(op, fits, others):
+    proto, _ = contrib.as_model([Case(op, [floats(*shape) for shape in fits])])
+    for port in proto.graph.input:
+        for axis, size in enumerate(port.type.tensor_type.shape.dim):
+            size.dim_param = f"{port.name}_{axis}"
+    graph = import_model(proto).graph
+    assert run_graph(graph, [floats(*shape) for shape in fits])[0].ndim == len(fits[0])
+    for shapes in others:
+        with pytest.raises(InterpretError):
+            run_graph(graph, [floats(*shape) for shape in shapes])
