@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from string import ascii_letters
+from typing import Any
 
 from ..ir.everywhere import everywhere
 from ..ir.expr import contains
@@ -55,7 +56,8 @@ def _absorbed(
         return op, inputs
     source = node.inputs[0]
     named, repeated = labels
-    product = replace(op, **{_named(op)[operand]: named}, repeated=op.repeated + repeated)
+    changed: dict[str, Any] = {_named(op)[operand]: named, "repeated": op.repeated + repeated}
+    product = replace(op, **changed)
     if _shape(product, _with(inputs, operand, source)) != _shape(op, inputs):
         return op, inputs
     if mapped is not None:
