@@ -43,7 +43,7 @@ class Texts(Record):
         return cls(table.read_texts, table.write_texts, (read, make, drop))
 
 
-def as_objects(value: object) -> object:
+def as_objects(value: Any) -> Any:
     """An array of numpy's texts as `str` objects, which C reads; another value as it is."""
     is_text = type(value) is np.ndarray and value.dtype.kind == "U"
     return value.astype(object) if is_text else value
