@@ -174,6 +174,17 @@ def agreed(b: Builder, x: Value, sizes: Iterable[tuple[Dimension, Dimension]], w
     return x
 
 
+def require(b: Builder, sizes: Iterable[tuple[Dimension, Dimension]], what: str) -> None:
+    """Refuses sizes that are known to differ; of what only the run can tell, it asks whatever is read of the
+    node's results, and however few elements these have."""
+    for found, wanted in sizes:
+        same = dims.equal(found, wanted)
+        if same is False:
+            raise ops.TypeMismatch(f"{what} has the size {found} where {wanted} is needed")
+        if same is None:
+            b.emit(ops.Require("equal", (found, wanted)))
+
+
 def choose(
     b: Builder,
     condition: Dimension,

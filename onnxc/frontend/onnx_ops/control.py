@@ -33,7 +33,7 @@ from ..rule_builder import (
     only_element,
 )
 from ..rules import ANY_RANKS, onnx_op
-from .common import zeros
+from .common import require, with_size, zeros
 
 _FOREVER = np.iinfo(np.int64).max
 
@@ -329,9 +329,12 @@ def _scan_8(b, sequence_lens=None, *initial_state_and_scan_inputs, body, num_sca
     states = len(initial_state_and_scan_inputs) - num_scan_inputs
     if num_scan_inputs < 1 or states < 0 or min(v.rank for v in initial_state_and_scan_inputs[states:]) < 2:
         raise ops.TypeMismatch(f"{num_scan_inputs} inputs to scan along axis 1")
+    if min(v.rank for v in initial_state_and_scan_inputs) < 1:
+        raise ops.TypeMismatch("a state has no axis for the batch")
     backwards = _directions(directions, num_scan_inputs, "directions")
     batch, length = initial_state_and_scan_inputs[states].shape[:2]
-    operands = [b.reshape(v, (batch, *v.shape[1:])) for v in initial_state_and_scan_inputs]
+    require(b, [(v.shape[0], batch) for v in initial_state_and_scan_inputs], "a batch")
+    operands = [with_size(b, v, 0, batch) for v in initial_state_and_scan_inputs]
     if sequence_lens is not None:
         sequence_lens = b.cast(b.reshape(sequence_lens, (batch,)), "int64")
 
@@ -365,10 +368,8 @@ def _over_slices(
     """The body over the slices of tensors along their axes, from the first or the last: what is carried in
     the end, and everything collected along new first axes."""
     length = scanned[0].shape[axes[0]]
-    scanned = [  # where the sizes are not known to agree, the run compares the numbers of elements
-        b.reshape(value, (*value.shape[:axis], length, *value.shape[axis + 1 :]))
-        for value, axis in zip(scanned, axes)
-    ]
+    require(b, [(value.shape[axis], length) for value, axis in zip(scanned, axes)], "a scanned input")
+    scanned = [with_size(b, value, axis, length) for value, axis in zip(scanned, axes)]
 
     def region(carried: Sequence[Type]) -> Region:
         step = b.inner()

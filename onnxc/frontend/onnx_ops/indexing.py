@@ -141,10 +141,12 @@ def TopK(b, X, K, *, axis=-1, largest=1, sorted=1):
     if b.known(K) is None:
         limit = expr.size(size)
         K = checked(b, b.cast(scalar(b, K), "int64"), lambda k: (k >= 0) & (k <= limit), "invalid_value")
-    count = b.dimension(K, 0, "k")
-    if isinstance(count, int) and (count < 0 or dims.less(size, count)):
-        raise ops.TypeMismatch(f"the {count} greatest of {size} elements are asked for")
-    return b.emit(ops.Sort(place, bool(largest), dims.minimum(count, size)), X)
+        count = dims.minimum(b.dimension(K, 0, "k"), size)
+    else:
+        count = b.dimension(K)
+        if count < 0 or dims.less(size, count):
+            raise ops.TypeMismatch(f"the {count} greatest of {size} elements are asked for")
+    return b.emit(ops.Sort(place, bool(largest), count), X)
 
 
 @onnx_op(since=10, name="TopK", ranks={"K": "<=1"})

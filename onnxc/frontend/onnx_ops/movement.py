@@ -25,6 +25,7 @@ from .common import (
     known_axes,
     number_of,
     one_of,
+    require,
     scalar,
     with_ones,
     with_size,
@@ -103,9 +104,11 @@ def Squeeze(b, data, axes=None):
     """Without axes every axis of size 1 goes, which may be for the run to tell."""
     if axes is None:
         return b.reshape(data, [d for d in data.shape if not holds(b, dims.compare("eq", d, 1))])
-    for axis in known_axes(b, axes, data.rank, repeated=True) or ():
+    known = known_axes(b, axes, data.rank, repeated=True) or ()
+    for axis in known:
         if dims.equal(data.shape[axis], 1) is False:
             raise ops.TypeMismatch(f"axis {axis} of {data.type} is not of size 1")
+    require(b, [(data.shape[axis], 1) for axis in known], "an axis")
     return b.reshape(data, without(b, data.shape, axes))
 
 
@@ -205,7 +208,9 @@ def _parts(b: Builder, x: Value, axis: int, sizes: Sequence[Dimension]) -> tuple
         parts.append(b.take(x, axis, start, size))
         start = b.short(start + size)
     rest = b.take(x, axis, start, x.shape[axis] - start)
-    return (*parts, with_size(b, rest, axis, sizes[-1]))
+    last = with_size(b, rest, axis, sizes[-1])
+    require(b, [(rest.shape[axis], sizes[-1])], "the last part")
+    return (*parts, last)
 
 
 @onnx_op(since=2, name="Split")

@@ -1,0 +1,104 @@
+"""Sizes that only the run tells, where they contradict each other or the specification: they fail the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+import pytest
+from support.one_node import model
+
+from onnxc.driver import optimise
+from onnxc.frontend.importer import import_model
+from onnxc.ir.interpret import InterpretError, run_graph
+from onnxc.target import TARGETS
+
+
+def zeros(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def opened(
+    op: str,
+    opset: int,
+    inputs: Sequence[np.ndarray],
+    attributes: Mapping[str, object],
+    stored: Sequence[int] = (),
+    outputs: int = 1,
+) -> onnx.ModelProto:
+    """The node, of whose results the first is read, and each size of its inputs a variable of its own."""
+    proto = model(op, opset, inputs, attributes, outputs=outputs)
+    given = list(proto.graph.input)
+    for value in given:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            dim.dim_param = f"{value.name}_{axis}"
+    for k in stored:
+        proto.graph.input.remove(given[k])
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(inputs[k], given[k].name))
+    del proto.graph.output[1:]
+    return proto
+
+
+CASES = {  # the node, its attributes, which inputs are stored, how many outputs; what fits, and what does not
+    "parts of which the first is read": (
+        ("Split", 18, {}, [1], 2),
+        [zeros(3), ints(1, 2)],
+        [{0: zeros(2)}, {0: zeros(4)}],
+    ),
+    "parts of sizes that are data": (
+        ("Split", 18, {}, [], 2),
+        [zeros(3), ints(1, 2)],
+        [{0: zeros(4)}, {1: ints(1, 1)}],
+    ),
+    "parts of rows without elements": (
+        ("Split", 18, {}, [1], 2),
+        [zeros(3, 0), ints(1, 2)],
+        [{0: zeros(4, 0)}],
+    ),
+    "equal parts": (("Split", 13, {}, [], 2), [zeros(4)], [{0: zeros(5)}]),
+    "a number of best values": (
+        ("TopK", 11, {}, [1], 2),
+        [zeros(2, 3), ints(3)],
+        [{0: zeros(2, 2)}, {0: zeros(0, 2)}],
+    ),
+    "an axis of size 1": (
+        ("Squeeze", 13, {}, [1], 1),
+        [zeros(1, 3), ints(0)],
+        [{0: zeros(2, 3)}, {0: zeros(2, 0)}],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sizes_that_contradict_each_other_fail_the_run(name):
+    (op, opset, attributes, stored, outputs), good, wrong = CASES[name]
+    graph = import_model(opened(op, opset, good, attributes, stored, outputs)).graph
+    graph = optimise(graph, TARGETS["x86-64-v3"])
+
+    def run(inputs: Sequence[np.ndarray]) -> None:
+        run_graph(graph, [x for k, x in enumerate(inputs) if k not in stored])
+
+    run(good)
+    for bad in wrong:
+        with pytest.raises(InterpretError) as caught:
+            run([bad.get(k, x) for k, x in enumerate(good)])
+        assert caught.value.code in ("dims_mismatch", "invalid_reshape", "invalid_value", "wrong_shape")
+
+
+@pytest.mark.parametrize("lengths", [(2, 3), (3, 2)])
+def test_scanned_inputs_of_other_lengths_fail_the_run_also_where_they_have_no_elements(lengths):
+    proto = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[N, K] x, float[M, K] z) => (float[L, K] y) {
+            y = Scan <num_scan_inputs = 2, body = b (float[K] p, float[K] q) => (float[K] r) { r = Add (p, q) }>
+                (x, z) }""")
+    graph = import_model(proto).graph
+    for size in (0, 4):
+        with pytest.raises(InterpretError, match=r"dims mismatch|invalid reshape|wrong shape"):
+            run_graph(graph, [zeros(n, size) for n in lengths])
+        (found,) = run_graph(graph, [zeros(3, size), zeros(3, size)])
+        assert found.shape == (3, size)
