@@ -315,7 +315,7 @@ static void onnxc_token(onnxc_tokens *tokens, onnxc_string text) {
 }
 
 /* The tokens of a text: its characters (mode 2), the matches of an automaton (1), or what is left between the
- * matches of the first of `automata`, cut again by the others (0). */
+ * matches of the first of `automata`, cut again by the others (0); an empty match takes the character behind it. */
 static void onnxc_tokenize(onnxc_tokens *tokens, onnxc_string text, const onnxc_value *tables, int64_t automata,
                            int64_t mode) {
     if (mode == 0 && automata == 0) {
@@ -336,9 +336,8 @@ static void onnxc_tokenize(onnxc_tokens *tokens, onnxc_string text, const onnxc_
             onnxc_tokenize(tokens, (onnxc_string){text.data + at, (end < 0 ? text.length : begin) - at}, tables + 4,
                            automata - 1, 0);
         if (end < 0) return;
-        at = end;
         if (begin < text.length) onnxc_character(text.data + begin, text.length - begin, &size);
-        begin = end > begin ? end : begin + size;
+        at = begin = end > begin ? end : begin + size;
     }
 }
 

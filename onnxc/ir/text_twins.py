@@ -103,14 +103,20 @@ def matches_in(data: bytes, automaton: Sequence[np.ndarray]) -> Iterator[tuple[i
             at += 1
             continue
         yield at, end
-        character = encoded(decoded(data[at : at + 4])[:1])
-        at = end if end > at else at + max(1, len(character))
+        at = _behind(data, at, end)
+
+
+def _behind(data: bytes, begin: int, end: int) -> int:
+    """Where the search goes on behind a match: behind the next character where the match is empty."""
+    character = encoded(decoded(data[begin : begin + 4])[:1])
+    return end if end > begin else begin + max(1, len(character))
 
 
 def tokenize_strings(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
     """x, what pads, automata of four tables each -> the tokens of each text along a new axis, padded.
     Attributes: 1 where each text is put between marks, characters that a token has at least, 0 where tokens
-    are what stands between matches, 1 where they are matches, 2 where they are characters."""
+    are what stands between matches, of which an empty one takes the character behind it, 1 where they are
+    matches, 2 where they are characters."""
     (x, pad, *tables), (mark, least, mode) = inputs, attributes
     automata = [tables[k : k + 4] for k in range(0, len(tables), 4)]
 
@@ -118,7 +124,7 @@ def tokenize_strings(inputs: Sequence[np.ndarray], attributes: Sequence[int]) ->
         at = 0
         for begin, end in matches_in(data, automaton):
             yield data[at:begin]
-            at = end
+            at = _behind(data, begin, end)
         yield data[at:]
 
     def tokens(text: str) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Annotated
 from ...ir import dims, expr, ops
 from ...ir.graph import TensorType, Value
 from ..onnx_ops import constants, convolution, indexing, movement, sampling
-from ..onnx_ops.common import generate, one_of, require_square
+from ..onnx_ops.common import generate, one_of, require, require_square
 from ..rules import Types
 from .schema import FLOATS, INTEGERS, Int64, Wide, contrib_op
 
@@ -117,18 +117,33 @@ def WordConvEmbedding(
     embedding_size: int | None = None,
 ):
     """Of each word, as many characters as are greater than 0, the greatest tanh of a convolution of their
-    embeddings; 0 of words that begin with none."""
+    embeddings; 0 of words that begin with none. Characters that the table lacks are embedded as zeros."""
     if Sequence.rank != 2 or W.rank != 4:
         raise ops.TypeMismatch(f"{Sequence.type} are no words for the convolution {W.type}")
     (count, chars), window = Sequence.shape, W.shape[2]
-    embedded = b.emit(ops.Gather("axis"), C, Sequence)[0]
+    for size, asked in (
+        (C.shape[1], char_embedding_size),
+        (window, conv_window_size),
+        (W.shape[0], embedding_size),
+    ):
+        if asked not in (None, -1):
+            require(b, [(size, asked)], f"the convolution {W.type} of {C.type}")
+    require(b, [(C.shape[1], W.shape[3])], f"an embedding of {C.type}")
+    narrow = dims.less(chars, window)
+    if narrow:
+        raise ops.TypeMismatch(f"the convolution {W.type} is wider than words of {chars} characters")
+    if narrow is None:
+        b.emit(ops.Require("least", (chars, window)))
+    table, rows = movement.padded(b, C, (0, 0), (1, 0)), expr.size(C.shape[0]).cast("int32")
+    places = b.map(Sequence, lambda c: expr.where((c >= 0) & (c < rows), c, rows))
+    embedded = b.emit(ops.Gather("axis"), table, places)[0]
     found = convolution.Conv(b, b.reshape(embedded, (count, 1, chars, C.shape[1])), W, B)
     present = b.map(Sequence, lambda c: (c > 0).cast("int32"))
     length = b.map(b.reduce("sum", present, [1], True), b.take(present, 1, 0, 1), lambda n, first: n * first)
-    places = b.reshape(found, (count, W.shape[0], found.shape[2]))
+    values = b.reshape(found, (count, W.shape[0], found.shape[2]))
     last = (expr.input_(1, "int32").cast("int64") - expr.size(window)).maximum(0)
     seen = expr.where(expr.index(2) <= last, expr.tanh(expr.input_(0, "float32")), -1.0)
-    best = b.reduce("max", generate(b, places.shape, seen, places, b.reshape(length, (count, 1, 1))), [2])
+    best = b.reduce("max", generate(b, values.shape, seen, values, b.reshape(length, (count, 1, 1))), [2])
     return b.map(best, length, lambda e, n: expr.where(n > 0, e, 0))
 
 

@@ -7,7 +7,11 @@ from functools import partial
 import numpy as np
 import pytest
 from support import contrib
-from support.contrib import Case, check, check_compiled
+from support.contrib import Case, as_model, check, check_compiled, interpreted
+
+from onnxc.diagnostics import ModelErrors
+from onnxc.frontend.importer import import_model
+from onnxc.ir.interpret import InterpretError, run_graph
 
 rng = np.random.default_rng(9)
 floats = partial(contrib.floats, rng)
@@ -15,6 +19,11 @@ floats = partial(contrib.floats, rng)
 #: Words of 4, 1, 6 and 4 characters, a 0 among which ends none; what others without any give ONNX Runtime
 #: leaves to chance.
 WORDS = np.array([[3, 1, 8, 2, 0, 0], [5, 0, 0, 0, 0, 0], [1, 2, 3, 4, 5, 6], [2, 0, 4, 0, 1, 3]], np.int32)
+
+#: Words of which characters are not in a table of 9.
+UNKNOWN = np.array(
+    [[3, 1, 99, 2, 0, 0], [99, 1, 2, 0, 0, 0], [5, 9, 1, 2, 1, 99], [3, -1, 4, 2, 0, 0]], np.int32
+)
 
 ALL = [
     Case("CDist", [floats(5, 3), floats(7, 3)], {"metric": "euclidean"}, tolerance=1e-4),
@@ -43,6 +52,7 @@ ALL = [
     Case("DynamicTimeWarping", [np.round(floats(1, 6, 3))]),  # sums are often equal
     Case("DynamicTimeWarping", [floats(1, 1)]),
     Case("WordConvEmbedding", [WORDS, floats(5, 1, 3, 4), floats(5), floats(9, 4)]),
+    Case("WordConvEmbedding", [UNKNOWN, floats(5, 1, 3, 4), floats(5), floats(9, 4)]),
 ]
 
 
@@ -89,3 +99,23 @@ def test_samples_lie_where_onnxruntime_and_torch_take_them(case):
 @pytest.mark.slow
 def test_a_library_of_them_computes_what_the_interpreter_does(tmp_path):
     check_compiled(ALL, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"embedding_size": 4}, {"conv_window_size": 2}, {"char_embedding_size": 3}], ids=str
+)
+@pytest.mark.parametrize("symbolic", [False, True], ids=["known", "symbolic"])
+def test_attributes_about_words_that_contradict_the_weights_are_refused(attributes, symbolic):
+    inputs = [WORDS, floats(5, 1, 3, 4), floats(5), floats(9, 4)]
+    with pytest.raises((ModelErrors, InterpretError), match=r"where \d is needed|dims mismatch"):
+        interpreted(Case("WordConvEmbedding", inputs, attributes), symbolic)
+    interpreted(Case("WordConvEmbedding", inputs, dict.fromkeys(attributes, -1)), symbolic)
+
+
+def test_a_convolution_wider_than_the_words_is_refused():
+    one = Case("WordConvEmbedding", [WORDS[:, :2], floats(5, 1, 3, 4), floats(5), floats(9, 4)])
+    with pytest.raises(ModelErrors, match="wider than words of 2 characters"):
+        interpreted(one)
+    proto, feeds = as_model([one], symbolic=True)
+    with pytest.raises(InterpretError, match="dims mismatch"):
+        run_graph(import_model(proto).graph, list(feeds.values()))

@@ -19,6 +19,9 @@ FORMS = [
     {"separators": [" ", ";|\n"], "mark": 1},
     {"separators": ["[;a]+", " +"], "mincharnum": 2},
     {"separators": [""], "mark": 1},
+    {"separators": ["a*"]},  # matches nothing, too, and then takes a character
+    {"separators": ["^", " *$"]},
+    {"separators": ["t", r"\b"], "mark": 1},
 ]
 
 
