@@ -330,6 +330,12 @@ def test_max_roi_pool():
     fails("index_out_of_range", op, x, regions + 2, scale)
 
 
+@pytest.mark.parametrize("symbol", ["determinant", "inverse"])
+def test_a_matrix_that_is_not_square_has_no_determinant_and_no_inverse(symbol):
+    for shape in ((2, 3), (2, 3, 2), (0, 1)):
+        fails("dims_mismatch", ops.RuntimeCall(symbol, ()), normal(*shape))
+
+
 @pytest.mark.parametrize("shape", [(2, 2), (3, 2, 4, 4), (0, 3, 3), (2, 1, 1)])
 def test_determinants_are_those_of_onnxruntime(shape):
     x = normal(*shape)

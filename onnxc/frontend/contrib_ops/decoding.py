@@ -16,7 +16,7 @@ from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..onnx_ops import attention
 from ..onnx_ops.attention import attend, join_heads, split_heads
-from ..onnx_ops.common import agreed, checked, generate, insert_axes, one_of, widened, zeros
+from ..onnx_ops.common import agreed, checked, generate, insert_axes, one_of, require, widened, zeros
 from ..onnx_ops.movement import padded
 from ..onnx_ops.normalization import RMSNormalization
 from ..rules import Types
@@ -63,7 +63,9 @@ def RotaryEmbedding(
         x = b.transpose(parts, (0, 2, 1, 3))
     if position_ids.rank < 2:
         position_ids = _from(b, b.reshape(position_ids, (1, 1)), x.shape[2])
-    y = attention.RotaryEmbedding(
+    else:
+        require(b, [(position_ids.shape[0], x.shape[0])], f"the batch of {position_ids.type}")
+    y = attention.rotated(
         b,
         x,
         cos_cache,
@@ -118,7 +120,7 @@ def MRotaryEmbedding(
         if not num_heads:
             raise ops.TypeMismatch(f"{input.type} is of an unknown number of heads")
         x = split_heads(b, input, num_heads, "the input")
-    y = attention.RotaryEmbedding(
+    y = attention.rotated(
         b,
         x,
         angles(cos_cache),
@@ -302,7 +304,7 @@ def _turned(
     if cosines is None or sines is None:
         raise ops.TypeMismatch("rotary positions need a cache of cosines and one of sines")
     turned = 2 * cosines.shape[1]
-    return attention.RotaryEmbedding(
+    return attention.rotated(
         b, x, cosines, sines, places, interleaved=interleaved, rotary_embedding_dim=turned
     )
 

@@ -14,7 +14,7 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..onnx_ops import convolution
-from ..onnx_ops.common import checked, generate, one_of
+from ..onnx_ops.common import checked, generate, one_of, require
 from ..rules import Types
 from .schema import FLOATS, Int64, contrib_op
 
@@ -57,6 +57,7 @@ def CropAndResize(
     one_of(mode, ("bilinear", "nearest"), "mode")
     if X.rank != 4 or rois.rank != 2 or dims.equal(rois.shape[1], 4) is False or batch_indices.rank != 1:
         raise ops.TypeMismatch(f"{rois.type} are no boxes in images {X.type}")
+    require(b, [(rois.shape[1], 4)], f"a box of {rois.type}")
     images, channels, height, width = X.shape
     out_height, out_width = b.dimensions(crop_size, 1, "crop")
     count = rois.shape[0]

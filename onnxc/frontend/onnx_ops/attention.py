@@ -18,7 +18,7 @@ from ...ir.expr import Expr
 from ...ir.graph import Value
 from ...records import dataclass
 from ..rules import onnx_op
-from .common import element_type, generate, insert_axes, one_of, wide
+from .common import element_type, generate, insert_axes, one_of, require, wide
 from .movement import padded
 from .reductions import softmax
 
@@ -176,11 +176,14 @@ def _attention_23(
     softcap=0.0,
     softmax_precision=None,
 ):
-    """Before operator set 24 a mask for one key is one for all."""
+    """Before operator set 24 a mask has all keys, or is one for all."""
     given = locals()
-    if attn_mask is not None and attn_mask.shape[-1:] == (1,) and K.rank > 2:
+    if attn_mask is not None and attn_mask.rank and K.rank > 2:
         past = 0 if past_key is None else past_key.shape[2]
-        given["attn_mask"] = b.broadcast(attn_mask, (*attn_mask.shape[:-1], past + K.shape[-2]))
+        whole = (*attn_mask.shape[:-1], past + K.shape[-2])
+        given["attn_mask"] = (
+            attn_mask if attn_mask.shape == whole else b.emit(ops.Broadcast(whole), attn_mask)[0]
+        )
     return Attention(**given)
 
 
@@ -332,14 +335,41 @@ def _turned_halves(b: Builder, x: Value, cosines: Value, sines: Value, half: Dim
 def RotaryEmbedding(
     b, X, cos_cache, sin_cache, position_ids=None, *, interleaved=0, num_heads=None, rotary_embedding_dim=0
 ):
-    """Turns pairs of a head's elements, neighbours or halves apart, by the angles of their
-    position."""
+    y = rotated(
+        b,
+        X,
+        cos_cache,
+        sin_cache,
+        position_ids,
+        interleaved=interleaved,
+        num_heads=num_heads,
+        rotary_embedding_dim=rotary_embedding_dim,
+    )
+    places = cos_cache if position_ids is None else position_ids
+    require(b, [(places.shape[0], X.shape[0])], f"the batch of {places.type}")
+    return y
+
+
+def rotated(
+    b: Builder,
+    X: Value,
+    cos_cache: Value,
+    sin_cache: Value,
+    position_ids: Value | None = None,
+    *,
+    interleaved: int = 0,
+    num_heads: int | None = None,
+    rotary_embedding_dim: Dimension = 0,
+) -> Value:
+    """Turns pairs of a head's elements, neighbours or halves apart, by the angles of their position; the
+    positions of one sequence alone are those of all."""
     x = split_heads(b, X, num_heads or None, "its input")
     size = x.shape[3]
     turned = size if rotary_embedding_dim == 0 else rotary_embedding_dim
     if (isinstance(turned, int) and turned % 2) or dims.less(size, turned):
         raise ops.TypeMismatch(f"{turned} of {size} elements of a head are to be turned in pairs")
     half = dims.floor_divide(turned, 2)
+    require(b, zip(sin_cache.shape, cos_cache.shape), f"the cache {sin_cache.type}")
     if position_ids is not None:
         cos_cache, sin_cache = (
             b.emit(ops.Gather("axis"), c, position_ids)[0] for c in (cos_cache, sin_cache)
@@ -347,6 +377,7 @@ def RotaryEmbedding(
     for cache in (cos_cache, sin_cache):
         if cache.rank != 3 or dims.equal(cache.shape[2], half) is False:
             raise ops.TypeMismatch(f"the cache {cache.type} does not hold {half} angles for each position")
+        require(b, [(cache.shape[2], half), (cache.shape[1], x.shape[2])], f"the cache {cache.type}")
     cosines, sines = (insert_axes(b, c, [1]) for c in (cos_cache, sin_cache))
     if interleaved:
         parts = [_turned_neighbours(b, x, cosines, sines, half)]

@@ -225,6 +225,9 @@ def axis_switch(
     )
     place = b.map(inside, lambda a: expr.where(a < 0, a + rank, a))
     chosen = b.dimension(checked(b, place, lambda a: a < count, "invalid_value"), 0, "axis")
+    if count == 1:  # no branch asks which axis it is
+        found = build(b, 0)
+        return b.map(found, place, lambda e, p: expr.check(p.equals(0), e, "invalid_value"))
     picks = [dims.compare("eq", chosen, k) for k in range(count)]
     sizes = zip(*(type_(k).shape for k in range(count)))
     shape = tuple(s[0] if len(set(s)) == 1 else sum((p * d for p, d in zip(picks, s)), 0) for s in sizes)

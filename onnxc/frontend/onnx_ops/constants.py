@@ -10,7 +10,7 @@ from ...ir.dims import Dimension
 from ...ir.graph import TensorType, Value
 from ...ir.ranges import repeated_element
 from ..rules import onnx_op
-from .common import checked, element_type, generate, insert_axes, scalar, wide, zeros
+from .common import checked, element_type, generate, insert_axes, require, scalar, wide, zeros
 
 #: Of data of more elements than this places are found by the run.
 KNOWN_PLACES = 1 << 12
@@ -143,6 +143,7 @@ def OneHot(b, indices, depth, values, *, axis=-1):
     count from the end."""
     if dims.equal(values.tensor.count, 2) is False:
         raise ops.TypeMismatch(f"its values are {values.type} where two are needed")
+    require(b, [(values.tensor.count, 2)], "a pair of values")
     place = b.axis(axis, indices.rank + 1)
     count = b.dimension(b.cast(scalar(b, depth, "depth"), "int64"), 0, "depth")
     if isinstance(count, int) and count < 0:

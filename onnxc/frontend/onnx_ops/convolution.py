@@ -15,7 +15,18 @@ from ...ir.dims import Dimension
 from ...ir.graph import Value
 from ...records import dataclass
 from ..rules import onnx_op
-from .common import along, generate, integers, one_of, scalar, wide, with_channels, with_length, zeros
+from .common import (
+    along,
+    generate,
+    integers,
+    one_of,
+    require,
+    scalar,
+    wide,
+    with_channels,
+    with_length,
+    zeros,
+)
 from .quantization import centred, quantised, refuse_bad_scale
 
 # Windows -----------------------------------------------------------------------------------------
@@ -99,13 +110,15 @@ def _halved(totals: Sequence[Dimension], more_after: bool) -> tuple[Dimension, .
 # Convolutions ------------------------------------------------------------------------------------
 
 
-def kernel_of(w: Value, kernel_shape: Sequence[int] | None) -> tuple[Dimension, ...]:
+def kernel_of(b: Builder, w: Value, kernel_shape: Sequence[int] | None) -> tuple[Dimension, ...]:
+    """The sizes of the weights' kernels, which are those of the attribute where there is one."""
     shape = w.shape[2:]
-    if kernel_shape and (
-        len(kernel_shape) != len(shape) or any(dims.equal(k, s) is False for k, s in zip(kernel_shape, shape))
-    ):
+    if not kernel_shape:
+        return shape
+    if len(kernel_shape) != len(shape) or any(dims.equal(k, s) is False for k, s in zip(kernel_shape, shape)):
         raise ops.TypeMismatch(f"kernel_shape {tuple(kernel_shape)} does not fit the weights {w.type}")
-    return tuple(kernel_shape) if kernel_shape else shape
+    require(b, zip(shape, kernel_shape), f"a kernel of {w.type}")
+    return tuple(kernel_shape)
 
 
 def _checked_groups(x: Value, w: Value, group: int, transposed: bool = False) -> None:
@@ -148,7 +161,7 @@ def biased(b: Builder, y: Value, bias: Value | None) -> Value:
 def Conv(
     b, X, W, B=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None, pads=None, strides=None
 ):
-    place = window(X, kernel_of(W, kernel_shape), strides, dilations, pads, auto_pad)
+    place = window(X, kernel_of(b, W, kernel_shape), strides, dilations, pads, auto_pad)
     return convolved(b, X, W, place, group, B)
 
 
@@ -174,7 +187,12 @@ def ConvTranspose(
     X = with_channels(b, X, W.shape[0])
     one_of(auto_pad, ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"), "auto_pad")
     place = window(
-        X, kernel_of(W, kernel_shape), strides, dilations, pads, auto_pad if auto_pad == "NOTSET" else "VALID"
+        X,
+        kernel_of(b, W, kernel_shape),
+        strides,
+        dilations,
+        pads,
+        auto_pad if auto_pad == "NOTSET" else "VALID",
     )
     more = integers(output_padding, place.rank, 0, "output_padding", 0)
     wanted: Sequence[Dimension] | None = None
@@ -241,7 +259,7 @@ def ConvInteger(
     pads=None,
     strides=None,
 ):
-    place = window(x, kernel_of(w, kernel_shape), strides, dilations, pads, auto_pad)
+    place = window(x, kernel_of(b, w, kernel_shape), strides, dilations, pads, auto_pad)
     data = _centred(b, x, x_zero_point, 1, "x_zero_point")
     kernels = _centred(b, w, w_zero_point, w.shape[0], "w_zero_point")
     return convolved(b, data, kernels, place, group, None, "int32")
@@ -285,7 +303,7 @@ def QLinearConv(
 ):
     for scale in (x_scale, w_scale, y_scale):
         refuse_bad_scale(b, scale, divides=scale is y_scale)
-    place = window(x, kernel_of(w, kernel_shape), strides, dilations, pads, auto_pad)
+    place = window(x, kernel_of(b, w, kernel_shape), strides, dilations, pads, auto_pad)
     data = _centred(b, x, x_zero_point, 1, "x_zero_point")
     kernels = _centred(b, w, w_zero_point, w.shape[0], "w_zero_point")
     total = convolved(b, data, kernels, place, group, B, "int32")

@@ -8,7 +8,7 @@ from ...ir.graph import TensorType, Value
 from ...ir.obligations import Shape
 from ..rule_builder import decided
 from ..rules import onnx_op
-from .common import along, checked, generate, one_of, scalar, with_length, with_size
+from .common import along, checked, generate, one_of, require, scalar, with_length, with_size
 
 
 def _indices(x: Value) -> Value:
@@ -120,6 +120,8 @@ def TensorScatter(b, past_cache, update, write_indices=None, *, axis=-2, mode="l
     place = b.axis(axis, past_cache.rank)
     if place == 0 or update.rank != past_cache.rank:
         raise ops.TypeMismatch(f"{update.type} cannot be written along axis {place} of {past_cache.type}")
+    others = [sizes for a, sizes in enumerate(zip(update.shape, past_cache.shape)) if a != place]
+    require(b, others, f"the update {update.type}")
     start = b.constant(0, "int64") if write_indices is None else b.cast(write_indices, "int64")
     start = checked(b, start, lambda s: s >= 0, "index_out_of_range")
     if write_indices is not None:

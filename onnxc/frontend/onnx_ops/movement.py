@@ -108,8 +108,9 @@ def Squeeze(b, data, axes=None):
     for axis in known:
         if dims.equal(data.shape[axis], 1) is False:
             raise ops.TypeMismatch(f"axis {axis} of {data.type} is not of size 1")
+    found = b.reshape(data, without(b, data.shape, axes))
     require(b, [(data.shape[axis], 1) for axis in known], "an axis")
-    return b.reshape(data, without(b, data.shape, axes))
+    return found
 
 
 @onnx_op(since=1, name="Squeeze")
@@ -412,6 +413,8 @@ def Expand(b, input, shape):
 
 @onnx_op(since=6, ranks={"repeats": 1})
 def Tile(b, input, repeats):
+    if repeats.rank != 1:
+        raise ops.TypeMismatch(f"the repeats are {repeats.type} where a vector is needed")
     times = b.dimensions(repeats, 0, "repeats")
     if len(times) != input.rank:
         raise ops.TypeMismatch(f"{len(times)} repeats are given for {input.rank} axes")

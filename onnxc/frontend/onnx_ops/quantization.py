@@ -17,7 +17,7 @@ from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..rules import onnx_op
 from .casting import convert
-from .common import along, element_type, generate
+from .common import along, element_type, generate, require
 
 QUANTISED = ("uint8", "int8", "uint16", "int16", "uint4", "int4", "uint2", "int2", *dtypes.SMALL_FLOATS)
 
@@ -67,6 +67,8 @@ def views(
     one = scale.tensor.count == 1
     if zero is not None and (not one or _differ(zero.tensor.count, 1)) and _shapes_differ(scale, zero):
         raise ops.TypeMismatch(f"the scale {scale.type} and zero point {zero.type} differ in shape")
+    if zero is not None and not one:
+        require(b, zip(zero.shape, scale.shape), f"the zero point {zero.type}")
     parameters = [scale] if zero is None else [scale, zero]
     if one and (scale.rank < 2 or not block_size):
         return [x, *(b.reshape(p, ()) for p in parameters)]
@@ -99,6 +101,8 @@ def _blocks(
         raise ops.TypeMismatch(
             f"the scale {scale.type} does not fit blocks of {size} along axis {axis} of {x.type}"
         )
+    agreeing = [axis] if shared else range(x.rank)  # a shared scale may be one along other axes
+    require(b, [(scale.shape[a], expected[a]) for a in agreeing], f"the scale {scale.type}")
     if one:
         return [x, *parameters]
     if isinstance(whole, int) and whole % size == 0:

@@ -18,7 +18,7 @@ from ...ir.expr import Expr
 from ...ir.graph import TensorType, Value
 from ...records import dataclass
 from ..rules import onnx_op
-from .common import choose, generate, integers, number_of, one_of, wide, zeros
+from .common import choose, generate, integers, number_of, one_of, require, wide, zeros
 from .convolution import biased, kernel_of, window
 from .movement import padded
 
@@ -223,7 +223,8 @@ def AffineGrid(b, theta, size, *, align_corners=0):
     )
     if rank not in (2, 3) or not fits:
         raise ops.TypeMismatch(f"{theta.type} is no batch of matrices for images of {rank} axes")
-    image = b.dimensions(size, 0, "size")[2:]
+    batch, _, *image = b.dimensions(size, 0, "size")
+    require(b, zip(theta.shape, (batch, rank, rank + 1)), f"theta {theta.type}")
 
     def position(axis: int) -> Expr:
         i, count = (e.cast(wide(theta.dtype)) for e in (expr.index(axis + 2), expr.size(image[axis])))
@@ -261,7 +262,7 @@ def DeformConv(
     strides=None,
 ):
     """A convolution whose every tap is moved by an offset of its own and scaled by the mask."""
-    place = window(X, kernel_of(W, kernel_shape), strides, dilations, pads, "NOTSET")
+    place = window(X, kernel_of(b, W, kernel_shape), strides, dilations, pads, "NOTSET")
     rank, batch, channels = place.rank, X.shape[0], X.shape[1]
     if (
         group < 1

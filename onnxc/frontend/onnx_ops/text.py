@@ -18,7 +18,7 @@ from ...ir.text_twins import encoded
 from ..automaton import regex_automaton
 from ..rules import BROADCAST, onnx_op
 from ..text_tables import case_table, changed, integer_table, string_table
-from .common import integers, one_of
+from .common import integers, one_of, require
 
 
 def texts(b: Builder, values: Sequence[str]) -> Value:
@@ -52,6 +52,7 @@ def StringNormalizer(b, X, *, case_change_action="NONE", is_case_sensitive=0, lo
     compared = case_table("NONE" if is_case_sensitive else folds)
     words = {changed(word, compared) for word in stopwords or ()}
     if X.rank == 2:
+        require(b, [(X.shape[0], 1)], "its input")
         X = b.reshape(X, (1, X.tensor.count))
     result = TensorType("string", (*X.shape[:-1], b.fresh("kept", 1)))
     tables = [b.constant(table) for table in (compared, case_table(case_change_action))]

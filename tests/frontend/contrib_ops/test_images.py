@@ -7,7 +7,10 @@ from functools import partial
 import numpy as np
 import pytest
 from support import contrib
-from support.contrib import Case, check, check_compiled
+from support.contrib import Case, as_model, check, check_compiled
+
+from onnxc.frontend.importer import import_model
+from onnxc.ir.interpret import InterpretError, run_graph
 
 rng = np.random.default_rng(12)
 floats = partial(contrib.floats, rng)
@@ -53,3 +56,12 @@ def test_the_results_are_those_of_onnxruntime(case, symbolic):
 @pytest.mark.slow
 def test_a_library_of_them_computes_what_the_interpreter_does(tmp_path):
     check_compiled(ALL, tmp_path)
+
+
+def test_boxes_of_other_than_four_numbers_fail_the_run():
+    proto, feeds = as_model([crop((4, 6))], symbolic=True)
+    graph = import_model(proto).graph
+    x, _, *others = feeds.values()
+    for width in (3, 5, 44):
+        with pytest.raises(InterpretError, match="dims mismatch"):
+            run_graph(graph, [x, np.zeros((3, width), np.float32), *others])

@@ -1,4 +1,4 @@
-"""Sizes that only the run tells, where they contradict each other or the specification: they fail the run."""
+"""Sizes and axes that only the run tells fail it where they contradict each other or the specification."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ from onnxc.target import TARGETS
 
 def zeros(*shape: int) -> np.ndarray:
     return np.zeros(shape, np.float32)
+
+
+def texts(*values: str) -> np.ndarray:
+    return np.array(values, object)
 
 
 def ints(*values: int) -> np.ndarray:
@@ -71,6 +75,86 @@ CASES = {  # the node, its attributes, which inputs are stored, how many outputs
         [zeros(1, 3), ints(0)],
         [{0: zeros(2, 3)}, {0: zeros(2, 0)}],
     ),
+    "the only axis that sums go along": (
+        ("CumSum", 14, {}, [], 1),
+        [zeros(3), ints(-1)],
+        [{1: ints(-3)}, {1: ints(1)}, {1: ints()}, {1: ints(0, 0)}],
+    ),
+    "the only axis that products go along": (
+        ("CumProd", 26, {}, [], 1),
+        [zeros(3), np.array(0)],
+        [{1: np.array(-3)}, {1: np.array(1)}],
+    ),
+    "the only axis that is transformed": (
+        ("DFT", 20, {}, [], 1),
+        [zeros(4, 1), np.array(4), np.array(0)],
+        [{2: np.array(1)}, {2: np.array(-3)}],
+    ),
+    "rows of texts": (
+        ("StringNormalizer", 10, {}, [], 1),
+        [texts("a", "b")[None]],
+        [{0: texts("a", "b").reshape(2, 1)}],
+    ),
+    "matrices and the images that they are for": (
+        ("AffineGrid", 20, {}, [], 1),
+        [zeros(2, 2, 3), ints(2, 3, 4, 4)],
+        [{1: ints(3, 3, 4, 4)}, {0: zeros(1, 2, 3)}, {0: zeros(2, 2, 4)}, {0: zeros(2, 3, 3)}],
+    ),
+    "an update of a cache": (
+        ("TensorScatter", 24, {}, [], 1),
+        [zeros(2, 3, 6, 4), zeros(2, 3, 2, 4), ints(0, 1)],
+        [{1: zeros(2, 1, 2, 4)}, {1: zeros(2, 3, 2, 3)}, {1: zeros(1, 3, 2, 4)}, {0: zeros(3, 3, 6, 4)}],
+    ),
+    "turned heads and their positions": (
+        ("RotaryEmbedding", 23, {}, [], 1),
+        [zeros(2, 3, 4, 8), zeros(10, 4), zeros(10, 4), np.zeros((2, 4), np.int64)],
+        [
+            {0: zeros(1, 3, 4, 8)},
+            {3: np.zeros((1, 4), np.int64)},
+            {3: np.zeros((2, 1), np.int64)},
+            {1: zeros(12, 4)},
+            {1: zeros(10, 1), 2: zeros(10, 1)},
+        ],
+    ),
+    "turned heads and their angles": (
+        ("RotaryEmbedding", 23, {"num_heads": 3}, [], 1),
+        [zeros(2, 4, 24), zeros(2, 4, 4), zeros(2, 4, 4)],
+        [{1: zeros(1, 4, 4), 2: zeros(1, 4, 4)}, {1: zeros(2, 1, 4)}, {0: zeros(2, 1, 24)}],
+    ),
+    "values of hot elements": (
+        ("OneHot", 11, {}, [1], 1),
+        [ints(1, 2), np.array(4), zeros(2)],
+        [{2: zeros(3)}, {2: zeros(0)}],
+    ),
+    "a kernel and its attribute": (
+        ("Conv", 11, {"kernel_shape": [3, 3]}, [], 1),
+        [zeros(1, 2, 6, 6), zeros(5, 2, 3, 3)],
+        [{1: zeros(5, 2, 3, 2)}, {1: zeros(5, 2, 1, 3)}],
+    ),
+    "a transposed kernel and its attribute": (
+        ("ConvTranspose", 11, {"kernel_shape": [3, 3]}, [], 1),
+        [zeros(1, 2, 6, 6), zeros(2, 5, 3, 3)],
+        [{1: zeros(2, 5, 3, 2)}],
+    ),
+    "scales of blocks to quantise": (
+        ("QuantizeLinear", 21, {"axis": 1, "block_size": 2}, [], 1),
+        [zeros(3, 6), zeros(3, 3) + 1, np.zeros((3, 3), np.uint8)],
+        [
+            {1: zeros(3, 4) + 1, 2: np.zeros((3, 4), np.uint8)},
+            {1: zeros(1, 3) + 1},
+            {2: np.zeros((3, 4), np.uint8)},
+        ],
+    ),
+    "scales of quantised blocks": (
+        ("DequantizeLinear", 21, {"axis": 1, "block_size": 2}, [], 1),
+        [np.zeros((3, 6), np.uint8), zeros(3, 3)],
+        [{1: zeros(3, 4)}, {1: zeros(1, 3)}],
+    ),
+    "a mask of keys": (
+        ("Attention", 23, {}, [], 1),
+        [zeros(1, 2, 3, 4), zeros(1, 2, 5, 4), zeros(1, 2, 5, 4), zeros(3, 5)],
+        [{3: zeros(3, 4)}, {3: zeros(3, 6)}],
+    ),
 }
 
 
@@ -94,8 +178,8 @@ def test_sizes_that_contradict_each_other_fail_the_run(name):
 def test_scanned_inputs_of_other_lengths_fail_the_run_also_where_they_have_no_elements(lengths):
     proto = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
         g (float[N, K] x, float[M, K] z) => (float[L, K] y) {
-            y = Scan <num_scan_inputs = 2, body = b (float[K] p, float[K] q) => (float[K] r) { r = Add (p, q) }>
-                (x, z) }""")
+            y = Scan <num_scan_inputs = 2, body = b (float[K] p, float[K] q) => (float[K] r) {
+                r = Add (p, q) }> (x, z) }""")
     graph = import_model(proto).graph
     for size in (0, 4):
         with pytest.raises(InterpretError, match=r"dims mismatch|invalid reshape|wrong shape"):
