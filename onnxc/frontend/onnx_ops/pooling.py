@@ -61,6 +61,7 @@ def MaxPool(
     strides=None,
 ):
     """The greatest element of each window, and its place in the whole tensor."""
+    one_of(storage_order, (0, 1), "storage_order")
     place = window(X, kernel_shape, strides, dilations, pads, auto_pad)
     sizes = place.sizes(X.shape[2:], bool(ceil_mode))
     y = _pool(b, "max", X, place, sizes)

@@ -893,6 +893,7 @@ REFUSED = [
     ("Concat", 13, [X, floats(2, 3, 4)], {"axis": 1}, "does not continue"),
     ("Reshape", 14, [X, ints(-1, -1)], {}, "more than one size"),
     ("Reshape", 14, [X, ints(7, 9)], {}, "cannot be reshaped"),
+    ("MaxPool", 12, [X], {"kernel_shape": [2, 2], "storage_order": 2}, "storage_order is 2"),
     ("Tile", 13, [X, ints(1, 2)[None]], {}, "where a vector is needed"),
     ("Split", 13, [X, ints(3, -1)], {}, "negative"),
     ("Split", 13, [X, ints(1, 1)], {"axis": 1}, "2 elements together where there are 3"),
