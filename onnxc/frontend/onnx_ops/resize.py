@@ -3,8 +3,9 @@
 Each output index has a coordinate on the input's axis. The nearest element is a Gather; linear and
 cubic weigh two or four gathered neighbours; antialiasing widens the filter by the scale: to more
 neighbours, which along an axis of their own are many or as many as the run tells. In a region that the
-run tells all elements are, in a product with a matrix. Coordinates are float32. Sizes, scales and
-regions may all be data.
+run tells all elements are, in a product with a matrix. Coordinates are float32, as scales and regions are;
+where sizes tell the scale they are quotients of whole numbers, in float64, which meet every element and every
+middle between two. Sizes, scales and regions may all be data.
 """
 
 from __future__ import annotations
@@ -46,12 +47,13 @@ _COORDINATES = (
 @dataclass(frozen=True)
 class ResizedAxis:
     """One axis to resample: sizes before and after; scale, and the region's start and end, as
-    float32 scalars."""
+    float32 scalars; the two sizes whose quotient the scale is, unless it is given as a number."""
 
     place: int
     length: Dimension
     size: Dimension
     scale: Value
+    quotient: tuple[Dimension, Dimension] | None = None
     start: Value | None = None
     end: Value | None = None
 
@@ -63,24 +65,34 @@ class ResizedAxis:
 
     def coordinate(self, mode: str, scale: Expr, *region: Expr) -> Expr:
         """Where output index i lies on the input's axis (the specification's x_original)."""
-        i, length, size = (
-            e.cast("float32") for e in (expr.index(0), expr.size(self.length), expr.size(self.size))
-        )
-        centred = (i + 0.5) / scale - 0.5
+        quotient = self.quotient if not region else None
+        dtype = "float32" if quotient is None else "float64"
+
+        def number(size: Dimension) -> Expr:
+            return expr.size(size).cast(dtype)
+
+        def scaled(x: Expr, back: bool = False) -> Expr:
+            if quotient is None:
+                return x / scale if back else x * scale
+            above, below = map(number, quotient[::-1] if back else quotient)
+            return x * above / below
+
+        i, length, size = expr.index(0).cast(dtype), number(self.length), number(self.size)
+        centred = scaled(i + 0.5, back=True) - 0.5
         match mode:
             case "asymmetric":
-                return i / scale
+                return scaled(i, back=True)
             case "align_corners":
-                reach = scale * length
+                reach = scaled(length)
                 return expr.where(reach.equals(1) | size.equals(1), 0, i * (length - 1) / (reach - 1))
             case "align_whole_corners":
                 return expr.where(size.equals(1), 0, i * (length - 1) / (size - 1))
             case "pytorch_half_pixel":
                 return expr.where(size > 1, centred, 0)
             case "half_pixel_symmetric":
-                return length / 2 * (1 - size / (scale * length)) + centred
+                return scaled(i + 0.5 - size / 2, back=True) + (length - 1) / 2
             case "tf_half_pixel_for_nn":
-                return (i + 0.5) / scale
+                return scaled(i + 0.5, back=True)
             case "tf_crop_and_resize":
                 start, end = region
                 inside = start * (length - 1) + i * (end - start) * (length - 1) / (size - 1)
@@ -93,7 +105,7 @@ class ResizedAxis:
 
     def is_outside(self, x: Expr, scale: Expr) -> Expr:
         """Whether a float coordinate lies beyond the first or the last element."""
-        return (x < 0) | (x > _last(self))
+        return (x < 0) | (x > _last(self, x.dtype))
 
     @property
     def unchanged(self) -> bool:
@@ -127,6 +139,11 @@ def _repeats(axis: ResizedAxis, mode: str, rounding: str) -> int:
     return times if down or (centred and rounding.startswith("round")) else 0
 
 
+def _fraction(c: Expr, dtype: str) -> Expr:
+    """How far a coordinate lies behind the element before it."""
+    return (c - expr.floor(c)).cast(dtype)
+
+
 def _triangle(distance: Expr, a: float) -> Expr:
     return (1 - abs(distance)).maximum(0)
 
@@ -151,8 +168,7 @@ def _weighed(
     taps = range(1 - reach, reach + 1)
 
     def weight(c: Expr, tap: int) -> Expr:
-        at = c.cast(x.dtype)
-        value = kernel(expr.floor(at) + tap - at, a)
+        value = kernel(tap - _fraction(c, x.dtype), a)
         return expr.where(_is_outside(axis, c, tap), 0, value) if exclude_outside else value
 
     def share(c: Expr, tap: int) -> Expr:
@@ -181,7 +197,7 @@ def _combined(
 def _is_outside(axis: ResizedAxis, c: Expr, tap: Expr | int) -> Expr:
     """Whether there is no element so many places behind a coordinate."""
     place = expr.floor(c) + tap
-    return (place < 0) | (place > _last(axis))
+    return (place < 0) | (place > _last(axis, c.dtype))
 
 
 def _rank(axis: ResizedAxis) -> int:
@@ -194,8 +210,8 @@ def _rank(axis: ResizedAxis) -> int:
     return -axis.place if known is not None and float(known.array) > 1 else -(1 << 20)
 
 
-def _last(axis: ResizedAxis) -> Expr:
-    return expr.size(axis.length - 1).cast("float32")
+def _last(axis: ResizedAxis, dtype: str) -> Expr:
+    return expr.size(axis.length - 1).cast(dtype)
 
 
 def _antialiased(
@@ -216,19 +232,18 @@ def _antialiased(
     else:
         return _product(b, x, axis, mode, kind, a, exclude_outside)
     count = 2 * behind
+    tap = expr.index(0) + 1 - expr.size(behind)  # which run along axis 0
 
     def place(c: Expr) -> Expr:
-        """Of a tap that runs along axis 0."""
-        return expr.floor(c) + (expr.index(0) + 1 - expr.size(behind)).cast(c.dtype)
+        return expr.floor(c) + tap.cast(c.dtype)
 
     def weight(c: Expr, s: Expr) -> Expr:
-        at = c.cast(x.dtype)
-        value = kernel((place(at) - at) * s.cast(x.dtype).minimum(1), a)
-        outside = (place(c) < 0) | (place(c) > _last(axis))
-        return expr.where(outside, 0, value) if exclude_outside else value
+        distance = tap.cast(x.dtype) - _fraction(c, x.dtype)
+        value = kernel(distance * s.cast(x.dtype).minimum(1), a)
+        return expr.where(_is_outside(axis, c, tap.cast(c.dtype)), 0, value) if exclude_outside else value
 
     centre = along(b, axis.along(b, mode, lambda c, s: c), 1, 2)
-    c, s = expr.input_(0, "float32"), expr.input_(1, "float32")
+    c, s = expr.input_(0, centre.dtype), expr.input_(1, "float32")
     weights = generate(b, (count, axis.size), weight(c, s), centre, axis.scale)
     weights = b.map(weights, b.reduce("sum", weights, [0], True), lambda w, t: w / t)
     if isinstance(count, int) and count <= MOST_TAPS:
@@ -339,13 +354,18 @@ def _scaled_size(length: Expr, scale: Expr, *span: Expr) -> Expr:
 
 def _kept_ratio(
     b: Builder, x: Value, places: Sequence[int], sizes: Value, policy: str
-) -> tuple[list[Dimension], Value]:
-    """Sizes of one common scale, the least or greatest that sizes ask for, and that scale."""
+) -> tuple[list[Dimension], tuple[Dimension, Dimension]]:
+    """Sizes of one common scale, the least or greatest that sizes ask for, and whose quotient it is."""
     lengths = b.elements([x.shape[p] for p in places])
-    ratios = b.map(sizes, lengths, lambda s, n: s.cast("float32") / n.cast("float32"))
-    scale = b.reduce("min" if policy == "not_larger" else "max", ratios, [0])
-    rounded = b.map(lengths, scale, lambda n, s: expr.floor(n.cast("float32") * s + 0.5).cast("int64"))
-    return b.dimensions(rounded, 0, "resized"), scale
+    ratios = b.map(sizes, lengths, lambda s, n: s.cast("float64") / n.cast("float64"))
+    chosen = b.reduce("argmin" if policy == "not_larger" else "argmax", ratios, [0])
+    above, below = (b.emit(ops.Gather("axis"), v, chosen)[0] for v in (sizes, lengths))
+
+    def rounded(n: Expr, above: Expr, below: Expr) -> Expr:
+        return expr.floor(n.cast("float64") * above.cast("float64") / below.cast("float64") + 0.5)
+
+    found = b.cast(b.map(lengths, above, below, rounded), "int64")
+    return b.dimensions(found, 0, "resized"), (b.dimension(above, 0), b.dimension(below, 0))
 
 
 def _axes(
@@ -366,6 +386,7 @@ def _axes(
         """The elements for the axes, of which that one is the first's."""
         return [_element(b, vector, first + k) for k in range(count)]
 
+    quotients: Sequence[tuple[Dimension, Dimension] | None] = [None] * count
     starts: Sequence[Value | None] = [None] * count
     ends, spans = starts, None
     if roi is not None:
@@ -379,17 +400,17 @@ def _axes(
     elif sizes is not None and scales is None:
         if policy == "stretch":
             found = b.dimensions(sizes, 0, "size")
-            factors = [_ratio(b, size, x.shape[p]) for p, size in zip(places, found)]
+            quotients = [(size, x.shape[p]) for p, size in zip(places, found)]
         else:
             found, common = _kept_ratio(b, x, places, b.cast(sizes, "int64"), policy)
-            factors = [common] * count
+            quotients = [common] * count
+        factors = [_ratio(b, *sizes) for sizes in quotients]
     else:
         raise ops.TypeMismatch("it needs either scales or sizes")
     if any(isinstance(o, int) and o < 0 for o in found):
         raise ops.TypeMismatch("a size is negative")
-    return [
-        ResizedAxis(p, x.shape[p], o, f, s, e) for p, o, f, s, e in zip(places, found, factors, starts, ends)
-    ]
+    lengths = [x.shape[p] for p in places]
+    return [ResizedAxis(*own) for own in zip(places, lengths, found, factors, quotients, starts, ends)]
 
 
 def _element(b: Builder, vector: Value, place: int) -> Value:
