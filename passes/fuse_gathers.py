@@ -109,9 +109,11 @@ def _picks_elements(value: Value, whole: Value) -> bool:
 
 
 def _are_computed(places: Value) -> bool:
-    """Whether the run tells places one by one. Those that a formula tells may step evenly."""
+    """Whether the run tells places one by one. Those that a formula of whole numbers tells may step evenly."""
     made = places.producer
-    return places.constant is None and (made is None or bool(made.inputs))
+    if places.constant is not None or made is None or made.inputs:
+        return places.constant is None
+    return isinstance(made.op, Map) and expr.contains(made.op.body, "floor", "ceil")
 
 
 def _is_plain(node: Node) -> bool:
