@@ -109,7 +109,7 @@ def _picks_elements(value: Value, whole: Value) -> bool:
 
 
 def _are_computed(places: Value) -> bool:
-    """Whether the run tells places one by one. Those that a formula of whole numbers tells may step evenly."""
+    """Whether the run tells places one by one. Those of a formula of whole numbers may step evenly."""
     made = places.producer
     if places.constant is not None or made is None or made.inputs:
         return places.constant is None

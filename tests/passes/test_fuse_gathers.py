@@ -65,6 +65,20 @@ def test_places_that_a_formula_tells_stay():
     )
 
 
+def test_rows_at_places_that_fractions_tell_are_picked():
+    """They do not step evenly, also where sizes alone tell them (a Resize)."""
+    found = agrees(
+        fuse_gathers,
+        """graph g(%x: float32[6, 16], %u: float32[11, 16]) {
+        %i = map() shape=(11,) { cast(floor(div(cast(index(0), float32), 2.5)), int64) }
+        %0 = gather(%x, %i) form=axis axis=0
+        %1 = map(%0, %u) { add($0, $1) }
+        return %1
+    }""",
+    )
+    assert ops(found) == ["Map", "Fused"]
+
+
 def test_known_places_stay():
     stays(
         fuse_gathers,

@@ -79,18 +79,23 @@ def Binarizer(b, X, *, threshold=0.0):
 @ml_op(since=1)
 def OneHotEncoder(b, X, *, cats_int64s=None, cats_strings=None, zeros=1):
     """A new last axis of 1 at the category's place, else 0; an unknown one has none, or fails the run."""
-    keys = np.array(cats_strings, object) if cats_strings else np.array(cats_int64s or (), np.int64)
-    if not len(keys) or (keys.dtype == object) != (X.dtype == "string"):
-        raise ops.TypeMismatch(f"there are no categories for {X.dtype}")
-    x = b.map(X, _whole) if dtypes.is_float(X.dtype) else X if X.dtype == "string" else b.cast(X, "int64")
-    last = {key: place for place, key in enumerate(keys.tolist())}  # of a key that is there twice
-    place = place_of(b, x, np.array(list(last), keys.dtype))
-    if list(last.values()) != [*range(len(last))]:
-        place = b.emit(ops.Gather("axis", 0), b.constant(np.array([*last.values(), -1])), place)[0]
+    is_text = X.dtype == "string"
+    are_texts = bool(cats_strings) and (is_text or not cats_int64s)
+    keys = np.array(cats_strings, object) if are_texts else np.array(cats_int64s or (), np.int64)
+    if not len(keys):
+        raise ops.TypeMismatch("there are no categories")
+    if are_texts == is_text:
+        x = b.map(X, _whole) if dtypes.is_float(X.dtype) else X if is_text else b.cast(X, "int64")
+        last = {key: place for place, key in enumerate(keys.tolist())}  # of a key that is there twice
+        place = place_of(b, x, np.array(list(last), keys.dtype))
+        if list(last.values()) != [*range(len(last))]:
+            place = b.emit(ops.Gather("axis", 0), b.constant(np.array([*last.values(), -1])), place)[0]
+    else:  # no text is a number
+        place = generate(b, X.shape, expr.const(-1, "int64"))
     if not zeros:
         place = b.map(place, lambda p: expr.check(p >= 0, p, "invalid_value"))
     numbers = b.constant(np.arange(len(keys)))
-    return b.map(b.reshape(place, (*x.shape, 1)), numbers, lambda p, k: p.equals(k).cast("float32"))
+    return b.map(b.reshape(place, (*X.shape, 1)), numbers, lambda p, k: p.equals(k).cast("float32"))
 
 
 def _whole(x: expr.Expr) -> expr.Expr:

@@ -400,11 +400,11 @@ def _axes(
     elif sizes is not None and scales is None:
         if policy == "stretch":
             found = b.dimensions(sizes, 0, "size")
-            quotients = [(size, x.shape[p]) for p, size in zip(places, found)]
+            ratios = [(size, x.shape[p]) for p, size in zip(places, found)]
         else:
             found, common = _kept_ratio(b, x, places, b.cast(sizes, "int64"), policy)
-            quotients = [common] * count
-        factors = [_ratio(b, *sizes) for sizes in quotients]
+            ratios = [common] * count
+        quotients, factors = ratios, [_ratio(b, *ratio) for ratio in ratios]
     else:
         raise ops.TypeMismatch("it needs either scales or sizes")
     if any(isinstance(o, int) and o < 0 for o in found):

@@ -161,6 +161,19 @@ def test_one_hot_codes_are_those_of_onnxruntime(shape):
     check("OneHotEncoder", [texts], {"cats_strings": ["b", "d\u00e9", "", "x"]})
 
 
+@pytest.mark.parametrize("sized", [False, True])
+def test_no_text_is_a_category_among_numbers_nor_a_number_among_texts(sized):
+    check("OneHotEncoder", [np.array([["1"], ["a"]], object)], {"cats_int64s": [1, 2, 3]}, sized=sized)
+    for dtype in (np.int64, np.float32):
+        check("OneHotEncoder", [np.array([[1], [2]], dtype)], {"cats_strings": ["1", "2"]}, sized=sized)
+
+
+def test_a_category_of_another_type_fails_where_it_must_be_known():
+    proto = model("OneHotEncoder", [np.array([1])], {"cats_strings": ["1"], "zeros": 0})
+    with pytest.raises(Exception, match="invalid value"):
+        run_graph(import_model(proto).graph, [np.array([1])])
+
+
 def test_one_hot_of_what_is_unknown_fails_where_it_must_be_known():
     graph = import_model(model("OneHotEncoder", [np.array([1])], {"cats_int64s": [1, 2], "zeros": 0})).graph
     assert run_graph(graph, [np.array([2])])[0].tolist() == [[0, 1]]
@@ -247,6 +260,7 @@ def test_many_keys_are_found(kind):
         ),
         ("LinearClassifier", rows(), {"coefficients": [1.0] * 4, "intercepts": [0.0]}, "name the classes"),
         ("Imputer", rows(), {"imputed_value_int64s": [1]}, "no values to impute"),
+        ("OneHotEncoder", WORDS, {}, "there are no categories"),
         ("LabelEncoder", WORDS, {"keys_strings": ["a"], "values_int64s": [1, 2]}, "1 keys and 2 values"),
         ("LabelEncoder", WORDS, {"keys_int64s": [1], "values_int64s": [1]}, "keys are int64"),
         ("Normalizer", rows(), {"norm": "L3"}, "no norm 'L3'"),
