@@ -352,7 +352,7 @@ def test_scanned_inputs_of_unequal_lengths_are_an_error_of_the_run(tmp_path):
         }""")
     compiled = check_runs(model, tmp_path, [{"x": floats(3, 2), "y": floats(3, 2)}])
     for length in (2, 4):
-        with pytest.raises(RunError, match=r"z \(Scan\): number of elements"):
+        with pytest.raises(RunError, match=r"z \(Scan\): dimensions do not match"):
             compiled.run(None, {"x": floats(3, 2), "y": floats(length, 2)})
 
 

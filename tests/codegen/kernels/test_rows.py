@@ -590,7 +590,7 @@ def test_constants_that_rows_share_are_waited_for_where_a_run_touches_much():
     far = replace(BEST, run_bytes=2 * BEST.facts.level2_bytes)
     for constants in (0, 1, 2):
         longer = estimate(constants, far) - estimate(constants, BEST)
-        assert longer == pytest.approx(constants * costs.FIRST * costs.far(far, far.run_bytes))
+        assert longer == pytest.approx(constants * costs.FIRST * costs.far(far, far.run_bytes, 0))
 
 
 # Rows that Gathers pick ---------------------------------------------------------------------------------
