@@ -335,6 +335,7 @@ def _turned_halves(b: Builder, x: Value, cosines: Value, sines: Value, half: Dim
 def RotaryEmbedding(
     b, X, cos_cache, sin_cache, position_ids=None, *, interleaved=0, num_heads=None, rotary_embedding_dim=0
 ):
+    """Turns pairs of a head's elements, neighbours or halves apart, by the angles of their position."""
     y = rotated(
         b,
         X,
@@ -361,8 +362,7 @@ def rotated(
     num_heads: int | None = None,
     rotary_embedding_dim: Dimension = 0,
 ) -> Value:
-    """Turns pairs of a head's elements, neighbours or halves apart, by the angles of their position; the
-    positions of one sequence alone are those of all."""
+    """The same where the positions of one sequence alone are those of all."""
     x = split_heads(b, X, num_heads or None, "its input")
     size = x.shape[3]
     turned = size if rotary_embedding_dim == 0 else rotary_embedding_dim
