@@ -34,7 +34,7 @@ from ..tiles import gathered_pixels, matrix
 from ..tiles.blocked import Image, Window, clear_planes, displaced, halo_layout, image_of, without_halo
 from ..tiles.blocked_epilogue import Epilogue, Finish, operand_layouts, pack_operand, packed_operands
 from ..tiles.channel_panels import Panels, by_depth, in_dot_panels, panels_of, starts
-from ..tiles.lines import Lines, cut_lines
+from ..tiles.lines import Lines, Order, cut_lines, order_of, ordered, read_again
 from ..tiles.matrix import MatrixTile
 from ..tiles.matrix_blocks import MOST_POSITIONS, Block, Cutter, Place, Plane, blocks_of, heights, is_known
 from ..tiles.microkernel import plus
@@ -136,7 +136,23 @@ def estimate(
     found = products_estimate(node, target, tiling, unit, block, steps) + costs.step(target)
     if read != unit.depth or gathered_pixels.is_sparse(window(node)):
         found += packing_estimate(node, target, unit) + costs.step(target)
-    return found
+    return found + again(node, target, tiling, block, dtypes.itemsize(unit.lhs))
+
+
+def again(node: Node[Conv], target: Target, tiling: MatrixTiling, block: int, size: int) -> Estimate:
+    """What waits for an image, packed in so many bytes a number, and weights that are read more than once."""
+    batch, outputs = dims.typical(node.outputs[0].shape[0]), dims.number(node.inputs[1].shape[0])
+    weights = dims.number(node.inputs[1].tensor.nbytes)
+    panels = -(-outputs // (tiling.vectors * block))
+    return read_again(target, packed_count(node) * size / max(1, batch), weights, panels)
+
+
+def packed_count(node: Node[Conv]) -> int:
+    """Of the image's numbers, those that are read."""
+    x, out = (value.tensor for value in (node.inputs[0], node.outputs[0]))
+    if not gathered_pixels.is_sparse(window(node)):
+        return dims.typical(x.count)
+    return dims.typical(out.count) // dims.number(out.shape[1]) * dims.number(x.shape[1])
 
 
 def products_estimate(
@@ -170,12 +186,9 @@ def products_estimate(
 
 def packing_estimate(node: Node[Conv], target: Target, unit: Matrix) -> Estimate:
     """Of the step that brings channels together."""
-    x, out = (value.tensor for value in (node.inputs[0], node.outputs[0]))
-    count = dims.typical(x.count)
-    if gathered_pixels.is_sparse(window(node)):
-        count = dims.typical(out.count) // dims.number(out.shape[1]) * dims.number(x.shape[1])
-    read, written = (count * dtypes.itemsize(dtype) for dtype in (x.dtype, unit.lhs))
-    each = 2 + costs.CONVERTED * (x.dtype != unit.lhs)
+    dtype, count = node.inputs[0].dtype, packed_count(node)
+    read, written = (count * dtypes.itemsize(kind) for kind in (dtype, unit.lhs))
+    each = 2 + costs.CONVERTED * (dtype != unit.lhs)
     return costs.compute(target, each * count / target.block) + costs.move(target, read + written)
 
 
@@ -275,6 +288,13 @@ class Convolution:
         planes = sum(p.count for p in self.kinds) * self.out.batch
         chunks = -(-dims.typical(self.packed.image) // half)
         return cut_lines(self.out.height, self.tiling.lines, planes, self.cost.total, chunks)
+
+    @property
+    def order(self) -> Order:
+        """In which parts follow each other."""
+        image, panels = dims.typical(self.packed.image), sum(p.count for p in self.kinds)
+        weights = sum(p.count * p.width for p in self.kinds) * self.column_bytes
+        return order_of(self.target, self.out.batch, image, weights, panels, self.lines.count)
 
     def tile(self, kind: Panels) -> MatrixTile:
         return MatrixTile(self.unit, kind.width // self.unit.columns, self.blocks.high)
@@ -379,8 +399,8 @@ class Convolution:
             cutter = self.blocks.begin(f)
             self.begin(f)
             with f.loop("%first", "%last") as part:
-                rest, chunk = f.divide(part.index, f.size(self.lines.count))
-                n, panel = f.divide(rest, panels)
+                count = self.lines.count
+                n, panel, chunk, _ = ordered(f, part.index, self.order, panels, out.batch, count)
                 lines = self.lines.at(f, chunk)
                 source = f.temporary(0) if self.packs else f.input(0)
                 image = f.offset(source, f.mul(n, f.size(self.packed.image)))

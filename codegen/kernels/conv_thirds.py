@@ -25,7 +25,7 @@ from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, offered
 from ..text.emitter import ENTRY, Function
 from ..text.vectors import Vectors
-from ..tiles import gathered_pixels, matrix, thirds
+from ..tiles import matrix, thirds
 from ..tiles.blocked import Image, displaced, halo_layout, image_of, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from ..tiles.channel_panels import Panels
@@ -39,9 +39,11 @@ from .conv_matrix import (
     Convolution,
     MatrixTiling,
     MultiplyAdd,
+    again,
     in_whole_steps,
     is_taken,
     pack_steps,
+    packed_count,
     products_estimate,
     tiling_of,
 )
@@ -112,15 +114,13 @@ def estimate(node: Node[Conv], target: Target, tiling: Tiling, unit: Matrix) -> 
     if tiling.stored != "bfloat16":
         weights = steps * unit.depth * outputs * dims.typical(node.inputs[0].shape[0])
         found += costs.compute(target, parts.panel_split * weights / target.lanes("float32"))
+    found += again(node, target, tiling, target.block, parts.bytes)
     return found + packing_estimate(node, target, tiling) + costs.step(target, 2)
 
 
 def packing_estimate(node: Node[Conv], target: Target, tiling: Tiling) -> Estimate:
     """Of the step that splits the image."""
-    count = dims.typical(node.inputs[0].tensor.count)
-    if gathered_pixels.is_sparse(window(node)):
-        count = dims.typical(node.outputs[0].tensor.count) // dims.number(node.outputs[0].shape[1])
-        count *= dims.number(node.inputs[0].shape[1])
+    count = packed_count(node)
     split = costs.compute(target, tiling.parts.row_split * count / target.lanes("float32"))
     return split + costs.move(target, count * (4 + tiling.parts.bytes))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import cache, lru_cache
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
@@ -21,7 +21,7 @@ from ..text.emitter import ENTRY, Function, scalar_type
 from .blocked import Image, Lattice, Window, Wrapped, clear_planes, cover, gathered, spread
 from .blocked_epilogue import COLUMN, Epilogue, Finish
 from .channel_panels import Panels, PanelTiling, panels_of, widest
-from .lines import Lines, cut_lines, shared_lines
+from .lines import Lines, Order, cut_lines, order_of, ordered, shared_lines
 from .microkernel import Address, Tile, load_tile, most_rows, plus, step_time, store_tile, widen_panel
 from .panel_operand import Ahead, Panel
 from .run_packing import RunPanels
@@ -29,7 +29,6 @@ from .window_sums import accumulate
 
 SLICED = 0.98  # of a tile's time that it takes in slices of its channels, where these are worth it
 WRAPPED = 0.9  # of the tiles are left where they go on from row to row, for that to be worth it
-SOME = 4  # images of a batch of which only the run knows how many there are
 SHARED = 3  # tiles for which a panel of halves is decoded before
 NARROW = (2, 3, 4)  # pixels of images of a few, of which a tile has all
 ENDS = 2  # registers in which lanes that sum up side by side are brought together
@@ -486,27 +485,17 @@ def wraps(
     return -(-height * width // flat[1][0]) <= WRAPPED * (height // rows) * -(-width // columns)
 
 
-#: What is outermost: the panels of an image, the lines of an image, or panels over all images of a batch.
-Order = Literal["panels", "lines", "batch"]
-
-
 def partition(plan: ConvPlan, target: Target, cost: Estimate) -> tuple[Lines, Order]:
     """Lines whose input fits half the second-level cache, fewer where that makes enough parts; and in which
-    order parts follow each other, that which reads less from outside that cache. Where threads share
-    lines, these are what a part is, and panels are outermost in what a thread has of them."""
+    order parts follow each other. Where threads share lines, these are what a part is, and panels are
+    outermost in what a thread has of them."""
     if shares_lines(plan, target):
         return Lines(plan.length, plan.line_step), "panels"
     total, half = dims.typical(plan.x.image), target.facts.level2_bytes // 2
     lines = cut_lines(
         plan.length, plan.line_step, plan.panels * plan.out.batch, cost.total, -(-total // half)
     )
-    images = plan.out.batch if isinstance(plan.out.batch, int) else max(SOME, dims.typical(plan.out.batch))
-    reads: dict[Order, int] = {
-        "panels": images * (plan.weight_bytes + total * (plan.panels if total > half else 1)),
-        "lines": images * (plan.weight_bytes * dims.typical(lines.count) + total),
-        "batch": plan.weight_bytes + images * total * (plan.panels if images * total > half else 1),
-    }
-    return lines, min(reads, key=lambda order: reads[order])
+    return lines, order_of(target, plan.out.batch, total, plan.weight_bytes, plan.panels, lines.count)
 
 
 def shares_lines(plan: ConvPlan, target: Target) -> bool:
@@ -566,19 +555,13 @@ def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:
                 panel(*place)
         else:
             with f.loop("%first", "%last") as part:
+                n, number, chunk, inside = ordered(
+                    f, part.index, order, plan.panels, plan.out.batch, lines.count
+                )
                 new = "true"
-                if order == "lines":
-                    rest, number = f.divide(part.index, plan.panels)
-                    n, chunk = f.divide(rest, f.size(lines.count))
-                else:
-                    rest, inside = f.divide(part.index, f.size(each))
-                    if order == "batch":
-                        number, (n, chunk) = rest, f.divide(inside, f.size(lines.count))
-                    else:
-                        chunk, (n, number) = inside, f.divide(rest, plan.panels)
-                    if each != 1:
-                        begins = f.compare("eq", part.index, "%first")
-                        new = f.binary("or", f.compare("eq", inside, 0), begins, "i1")
+                if order != "lines" and each != 1:
+                    begins = f.compare("eq", part.index, "%first")
+                    new = f.binary("or", f.compare("eq", inside, 0), begins, "i1")
                 panel(n, number, lines.at(f, chunk), new)
     emit_tiles(k, plan)
     work = costs.work(cost, plan.out.batch * plan.out.height * plan.out.width)

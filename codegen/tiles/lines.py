@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from ...ir import dims
 from ...ir.dims import Dimension
@@ -16,6 +17,11 @@ from ...target import Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import KernelFunction
+
+SOME = 4  # images of a batch of which only the run knows how many there are
+
+#: What is outermost: the panels of an image, the lines of an image, or panels over all images of a batch.
+Order = Literal["panels", "lines", "batch"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,36 @@ def cut_lines(length: Dimension, step: int, planes: Dimension, nanoseconds: floa
     planes, is worth; `least` is how many chunks a plane needs."""
     wanted = max(least, costs.parts_for(nanoseconds) / dims.typical(planes))
     return Lines(length, max(step, int(dims.typical(length) / max(1, wanted)) // step * step))
+
+
+def order_of(
+    target: Target, batch: Dimension, image: float, weights: float, panels: int, chunks: Dimension
+) -> Order:
+    """In which order parts follow each other, that which reads less from outside the second-level cache.
+    image, weights: bytes, of which a part needs one of `chunks` and one of `panels`."""
+    half = target.facts.level2_bytes // 2
+    images = batch if isinstance(batch, int) else max(SOME, dims.typical(batch))
+    reads: dict[Order, float] = {
+        "panels": images * (weights + image * (panels if image > half else 1)),
+        "lines": images * (weights * dims.typical(chunks) + image),
+        "batch": weights + images * image * (panels if images * image > half else 1),
+    }
+    return min(reads, key=lambda order: reads[order])
+
+
+def ordered(
+    f: KernelFunction, part: str, order: Order, panels: int, batch: Dimension, chunks: Dimension
+) -> tuple[str, str, str, str]:
+    """Which image, panel and chunk a part is, and which of a panel's parts that follow each other."""
+    if order == "lines":
+        rest, panel = f.divide(part, panels)
+        n, chunk = f.divide(rest, f.size(chunks))
+        return n, panel, chunk, "0"
+    rest, inside = f.divide(part, f.size(chunks * (batch if order == "batch" else 1)))
+    if order == "batch":
+        n, chunk = f.divide(inside, f.size(chunks))
+        return n, rest, chunk, inside
+    return *f.divide(rest, panels), inside, inside
 
 
 def read_again(target: Target, image: float, weights: float, panels: int) -> Estimate:

@@ -10,6 +10,7 @@ from support.blocked_cases import check_choice, convolution, laid_out, of_halves
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import conv_thirds
+from onnxc.codegen.kernels.conv_matrix import Convolution
 from onnxc.codegen.tiles import thirds
 from onnxc.ir.expr import input_
 from onnxc.ir.interpret import run_op
@@ -22,23 +23,23 @@ HALVES = pytest.mark.parametrize("halves", [False, True], ids=["float32", "halve
 LOST = {True: 2.0**-15, False: 2.0**-22}  # of a product, at most
 
 
-def offered(case, dtype, halves=False):
+def offered(case, dtype, halves=False, target=TARGET):
     case.op = replace(case.op, halves=halves)
     node, _ = of_halves(case, dtype)
-    (choice,) = choices_of(conv_thirds, node, TARGET)
+    (choice,) = choices_of(conv_thirds, node, target)
     return node, choice
 
 
-def agrees(case, dtype, halves, **layout):
-    node, choice = offered(case, dtype, halves)
+def agrees(case, dtype, halves, target=TARGET, **layout):
+    node, choice = offered(case, dtype, halves, target)
     if not HERE:
-        *_, step = conv_thirds.emit(laid_out(node, choice), choice, TARGET).steps
-        assert "tdpbf16ps" in harness.assembly(step.text, TARGET)
+        *_, step = conv_thirds.emit(laid_out(node, choice), choice, target).steps
+        assert "tdpbf16ps" in harness.assembly(step.text, target)
         return
     tolerance = 4 * LOST[halves] + 2.0**-20
-    check_choice(case, node, choice, TARGET, tolerance=tolerance, **layout)
+    check_choice(case, node, choice, target, tolerance=tolerance, **layout)
     if case.arrays[0].shape[0] > 1:
-        check_choice(case, node, choice, TARGET, tolerance=tolerance, parts=True, **layout)
+        check_choice(case, node, choice, target, tolerance=tolerance, parts=True, **layout)
 
 
 @DTYPES
@@ -59,6 +60,24 @@ def agrees(case, dtype, halves, **layout):
 def test_channels_windows_and_strides(channels, outputs, size, taps, strides, dtype, halves):
     case = convolution((2, channels, *size), (outputs, channels, taps, taps), strides, taps // 2)
     agrees(case, dtype, halves, wider=1, output_halo=1)
+
+
+@DTYPES
+@pytest.mark.parametrize(
+    "batch, size, outputs, level2, order",
+    [
+        (2, (20, 21), 100, 64 << 10, "lines"),  # all panels while a cache holds some lines
+        (5, (4, 5), 100, 1 << 20, "batch"),  # a panel while it holds all images
+        (1, (20, 21), 100, 1 << 20, "panels"),
+    ],
+)
+def test_orders_of_panels_and_lines(batch, size, outputs, level2, order, dtype):
+    small = replace(TARGET, facts=replace(TARGET.facts, level2_bytes=level2))
+    case = convolution((batch, 64, *size), (outputs, 64, 1, 1))
+    node, choice = offered(case, dtype, target=small)
+    unit = small.matrix("bfloat16", "bfloat16", "float32")
+    assert Convolution(laid_out(node, choice), choice, small, unit).order == order
+    agrees(case, dtype, False, small)
 
 
 @DTYPES
