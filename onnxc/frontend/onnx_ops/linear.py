@@ -187,7 +187,7 @@ def Einsum(b, *Inputs, equation):
         kept = out if k == len(operands) else "".join(c for c in dict.fromkeys(labels + more) if c in needed)
         labels, total = kept, b.contract(labels, more, kept, total, value)
     labels, total = _summed(b, labels, total, set(out))
-    return b.transpose(b.cast(total, Inputs[0].dtype), [labels.index(c) for c in out])
+    return b.transpose(b.cast(total, values[0].dtype), [labels.index(c) for c in out])
 
 
 def _summed(b: RuleBuilder, labels: str, x: Value, needed: Collection[str]) -> tuple[str, Value]:
