@@ -6,10 +6,9 @@ contract(transpose(%x) perm=(0, 2, 1, 3), %y) "bhqd", "bhdk" -> "bhqk"
 Kernels read operands by strides, so that the heads of an attention are never moved. A Reshape that only adds
 or drops axes of size 1 is a change of labels as well, as is a Broadcast of many constant rows along an axis
 of the other operand; a Transpose or a Reshape is found behind a Map of one operand too, a Transpose behind a
-Broadcast. What would cut the
-rows of a product into short pieces, as windows of an image are, stays. A result is permuted in place only
-where its innermost axis stays, since kernels write along it, and with it as many columns side by side as a
-vector holds, or all of them. An Attention names its axes too.
+Broadcast. What would cut the rows of a product into short pieces, as windows of an image are, stays. A result
+is permuted in place only where its innermost axis stays, since kernels write along it, and with it as many
+columns side by side as a vector holds, or all of them. An Attention names its axes too.
 """
 
 from __future__ import annotations

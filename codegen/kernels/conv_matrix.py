@@ -291,7 +291,7 @@ class Convolution:
 
     @property
     def order(self) -> Order:
-        """In which parts follow each other."""
+        """That in which parts follow each other."""
         image, panels = dims.typical(self.packed.image), sum(p.count for p in self.kinds)
         weights = sum(p.count * p.width for p in self.kinds) * self.column_bytes
         return order_of(self.target, self.out.batch, image, weights, panels, self.lines.count)

@@ -326,9 +326,8 @@ class _Selection:
         for node in graph.nodes:
             outputs = tuple(_stored(v, _final_layout(node, v, borders, pitches)) for v in node.outputs)
             views = node.choice is None and isinstance(node.op, (Reshape, Slice, Unfold))
-            exact = (views or _is_join(node)) and _layout(
-                outputs[0]
-            ) is not None  # what is seen may have less
+            shares = views or _is_join(node)
+            exact = shares and _layout(outputs[0]) is not None  # what is seen may have less
             inputs = stored.operands(node, outputs, views, exact)
             if views and exact:
                 outputs = (_stored(outputs[0], _made(Node(node.op, inputs, outputs))),)
@@ -340,10 +339,9 @@ class _Selection:
         results = [stored.as_wanted(v, None) for v in graph.outputs]
         for k, value in enumerate(results):
             if any(self.states.get(source, k) != k for source in may_be(value)):
-                stored.nodes.append(
-                    self._reorder(value, None, copies=True)
-                )  # before that state is overwritten
-                results[k] = stored.nodes[-1].outputs[0]
+                copy = self._reorder(value, None, copies=True)  # before that state is overwritten
+                stored.nodes.append(copy)
+                results[k] = copy.outputs[0]
         return replace(graph, nodes=tuple(stored.nodes), outputs=tuple(results))
 
     def _final_choice(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -163,26 +163,30 @@ def checked(b: Builder, x: Value, condition: Callable[[Expr], Expr], code: str) 
 
 def agreed(b: Builder, x: Value, sizes: Iterable[tuple[Dimension, Dimension]], what: str) -> Value:
     """Whole numbers x; the run fails where two sizes are not the same, which also holds of empty tensors."""
-    for found, wanted in sizes:
-        same = dims.equal(found, wanted)
-        if same is False:
-            raise ops.TypeMismatch(f"{what} has the size {found} where {wanted} is needed")
-        if same is None:
-            size, right = expr.size(found), expr.size(wanted)
-            more = expr.check(size.equals(right), size, "dims_mismatch") - right  # 0, or the run fails
-            x = b.map(x, more.__add__)
+    for found, wanted in _uncertain(sizes, what):
+        size, right = expr.size(found), expr.size(wanted)
+        more = expr.check(size.equals(right), size, "dims_mismatch") - right  # 0, or the run fails
+        x = b.map(x, more.__add__)
     return x
 
 
 def require(b: Builder, sizes: Iterable[tuple[Dimension, Dimension]], what: str) -> None:
     """Refuses sizes that are known to differ; of what only the run can tell, it asks whatever is read of the
     node's results, and however few elements these have."""
+    for pair in _uncertain(sizes, what):
+        b.emit(ops.Require("equal", pair))
+
+
+def _uncertain(
+    sizes: Iterable[tuple[Dimension, Dimension]], what: str
+) -> Iterator[tuple[Dimension, Dimension]]:
+    """Of sizes that must be equal those that only the run can tell; what is known to differ is refused."""
     for found, wanted in sizes:
         same = dims.equal(found, wanted)
         if same is False:
             raise ops.TypeMismatch(f"{what} has the size {found} where {wanted} is needed")
         if same is None:
-            b.emit(ops.Require("equal", (found, wanted)))
+            yield found, wanted
 
 
 def choose(

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from support import harness
 from support.harness import BEST, TARGETS
+from support.repeated import check_every_kernel
 
 from onnxc.codegen.kernel import choices_of
-from onnxc.codegen.kernels import KERNELS, attention
+from onnxc.codegen.kernels import attention
 from onnxc.ir import dims, dtypes
 from onnxc.ir.graph import TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
@@ -335,17 +336,6 @@ def test_every_target_gets_code(target):
 @pytest.mark.parametrize("given", [(1, 3), (3, 1), (3, 3)], ids=str)
 @pytest.mark.parametrize("form", [("bhqd", "bhkd", "bhke", "bhqe"), HEADS_INSIDE], ids=str)
 def test_every_kernel_repeats_operands_that_the_run_finds_to_be_one(target, form, given):
-    sizes, known = {"h": 2, "q": 3, "k": 20, "d": 16, "e": 16}, dict(zip("xyz", (*given, given[1])))
-    arrays, values = [], []
-    for seed, (labels, name) in enumerate(zip(form, known)):
-        shape = [known[name] if c == "b" else sizes[c] for c in labels]
-        arrays.append(np.random.default_rng(seed).standard_normal(shape).astype("float32"))
-        open_ = tuple(dims.symbol(name) if c == "b" else sizes[c] for c in labels)
-        values.append(Value(TensorType("float32", open_)))
-    node = make_node(Attention(0.25, *form, repeated="b"), values)
-    (expected,) = run_node(node, arrays, known)
-    offered = [choice for kernel in KERNELS for choice in choices_of(kernel, node, target)[:1]]
-    assert offered
-    for choice in offered:
-        ((got, _),) = harness.run_choice(node, choice, arrays, target, known)
-        np.testing.assert_allclose(got, expected, rtol=3e-5, atol=3e-6)
+    sizes = {"h": 2, "q": 3, "k": 20, "d": 16, "e": 16}
+    batches = dict(zip("xyz", (*given, given[1])))
+    check_every_kernel(Attention(0.25, *form, repeated="b"), form[:3], sizes, batches, target, 3e-5)

@@ -7,11 +7,12 @@ import pytest
 from support import blocked_cases, harness
 from support.assembly import spills
 from support.harness import BEST, TARGETS
+from support.repeated import check_every_kernel
 
 from onnxc.codegen import costs
 from onnxc.codegen.costs import Estimate
 from onnxc.codegen.kernel import Choice, choices_of
-from onnxc.codegen.kernels import KERNELS, gemm
+from onnxc.codegen.kernels import gemm
 from onnxc.codegen.tiles import contraction, gemm_tiling
 from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.graph import Constant, TensorType, Value, make_node
@@ -85,19 +86,9 @@ def matrix(m, n, k):
 @pytest.mark.parametrize("form", ["bmk,bkn->bmn", "bmk,bnk->bmn", "bk,bk->b", "bmk,bkn->mbn"])
 def test_every_kernel_repeats_operands_that_the_run_finds_to_be_one(target, form, given):
     labels, out = form.split("->")
-    sizes, known = {"m": 2, "k": 20, "n": 35}, dict(zip("pq", given))
-    arrays, values = [], []
-    for k, (axes, name) in enumerate(zip(labels.split(","), "pq")):
-        arrays.append(numbers([known[name] if x == "b" else sizes[x] for x in axes], "float32", k))
-        shape = tuple(dims.symbol(name) if x == "b" else sizes[x] for x in axes)
-        values.append(Value(TensorType("float32", shape)))
-    node = make_node(Contract(*labels.split(","), out, "float32", repeated="b"), values)
-    (expected,) = run_node(node, arrays, known)
-    offered = [choice for kernel in KERNELS for choice in choices_of(kernel, node, target)[:1]]
-    assert offered
-    for choice in offered:
-        ((got, _),) = harness.run_choice(node, choice, arrays, target, known)
-        np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4)
+    sizes, batches = {"m": 2, "k": 20, "n": 35}, dict(zip("pq", given))
+    op = Contract(*labels.split(","), out, "float32", repeated="b")
+    check_every_kernel(op, labels.split(","), sizes, batches, target, 2e-4)
 
 
 # Sizes -------------------------------------------------------------------------------------------
