@@ -141,7 +141,7 @@ class _Selection:
         ]
         best = min(ways, key=lambda way: self._cost(way) + self._handing_on(way, wanted), default=None)
         if best is not None:
-            self.reordered.update(self._apart(best))
+            self.reordered.update((value, _block_of(layout)) for value, layout in self._apart(best))
             if _is_join(best):
                 self.placed.update(root for root in self._inside(best, self.placed) if root is not None)
         return best
@@ -248,23 +248,24 @@ class _Selection:
             if copied and copied[0] is node.inputs[0] and copied[0] in self.states:
                 copied = copied[1:]  # a state that grows is there already
             total += sum(chosen(self._reorder(v, _layout(v), copies=True)).time for v in copied)
-        new = [each for each in apart if each not in self.reordered]
-        return total + sum(self._reordering(value, block) for value, block in new)
+        new = [(v, layout) for v, layout in apart if (v, _block_of(layout)) not in self.reordered]
+        return total + sum(self._reordering(value, layout) for value, layout in new)
 
     def _handing_on(self, node: Node, wanted: Sequence[set[int | None]]) -> float:
         """Nanoseconds for bringing its results into the layouts that their readers want."""
         others = ((v, block) for v, blocks in zip(node.outputs, wanted) for block in blocks - {_block(v)})
-        return sum(self._reordering(value, block) for value, block in others)
+        layouts = [(v, without_halo(block, v.rank - 2) if block else None) for v, block in others]
+        return sum(self._reordering(value, layout) for value, layout in layouts)
 
-    def _reordering(self, value: Value, block: int | None) -> float:
-        """Nanoseconds for bringing a value into such blocks, without a border."""
-        node = self._reorder(value, without_halo(block, value.rank - 2) if block else None)
+    def _reordering(self, value: Value, layout: Layout | None) -> float:
+        """Nanoseconds for bringing a value into a layout."""
+        node = self._reorder(value, layout)
         return node.choice.time if node.choice is not None else 0.0
 
-    def _apart(self, node: Node) -> list[tuple[Value, int | None]]:
-        """The operands that must be reordered for the node, and the blocks in which it reads them."""
+    def _apart(self, node: Node) -> list[tuple[Value, Layout | None]]:
+        """The operands that must be reordered for the node, and the layouts in which it reads them."""
         return [
-            (value, layout.block if layout else None)
+            (value, layout)
             for value, layout in zip(node.inputs, _wanted(node))
             if value.constant is None and not _fits(_layout(value), layout)
         ]
@@ -479,7 +480,7 @@ def _blocks_read(graph: Graph, chosen: Graph) -> dict[Value, set[int | None]]:
             of_result = {None} if _is_dense(node) else read.get(node.outputs[0], set())
             blocks = [of_result] * len(node.inputs)
         else:
-            blocks = [{layout.block if layout else None} for layout in _wanted(choice)]
+            blocks = [{_block_of(layout)} for layout in _wanted(choice)]
         for value, wanted in zip(node.inputs, blocks):
             if value.constant is None and isinstance(value.type, TensorType):
                 read.setdefault(value, set()).update(wanted)
@@ -493,7 +494,10 @@ def _is_dense(view: Node) -> bool:
 
 
 def _block(value: Value) -> int | None:
-    layout = _layout(value)
+    return _block_of(_layout(value))
+
+
+def _block_of(layout: Layout | None) -> int | None:
     return layout.block if layout else None
 
 

@@ -70,18 +70,18 @@ class Product:
         return tuple(axis for axis in self.outer if axis.strides[B] != 0)
 
 
-def contraction_of(node: Node) -> Node[Contract] | None:
+def contraction_of(node: Node, of_halves: bool = False) -> Node[Contract] | None:
     """The node, if it is a Contract; of a convolution of single pixels, whose images are dense, one that
-    computes the same: the columns are its pixels. Weights that are stored as halves are left to kernels that
-    pack them."""
+    computes the same: the columns are its pixels. `of_halves`: only a convolution whose weights are stored as
+    halves, which else is none: its kernel packs them."""
     op = node.op
     if isinstance(op, Contract):
-        return node
+        return None if of_halves else node
     if not isinstance(op, Conv) or op.transposed or op.groups != 1 or op.zero or op.narrow:
         return None
     x, w = node.inputs[:2]
     taps = (*w.shape[2:], *op.strides)
-    if half_weights(w.constant) is not None or len(taps) > len(ascii_uppercase):
+    if (half_weights(w.constant) is not None) != of_halves or len(taps) > len(ascii_uppercase):
         return None
     if set(taps) != {1} or op.padded or not {x.dtype, w.dtype} == {op.accumulate} <= REALS:
         return None

@@ -11,7 +11,7 @@ from support.pass_text import operands, ops
 from support.stored import blocks_of
 
 from onnxc.codegen.costs import Estimate
-from onnxc.codegen.kernel import Offer
+from onnxc.codegen.kernel import Offer, choices_of
 from onnxc.codegen.kernels import reorder
 from onnxc.codegen.lowering import select_kernels as module
 from onnxc.codegen.lowering.lower import verify_kernels
@@ -19,7 +19,7 @@ from onnxc.codegen.lowering.select_kernels import runs_kernel, select_kernels
 from onnxc.errors import UnsupportedError
 from onnxc.ir import dims, interpret
 from onnxc.ir.graph import Graph, Layout, TensorType, Value, constant_value, make_node, walk
-from onnxc.ir.ops import Contract, Conv, Map
+from onnxc.ir.ops import Contract, Conv, Map, Reorder
 from onnxc.ir.text_parser import parse
 from onnxc.target import TARGETS
 
@@ -171,6 +171,28 @@ def test_a_result_is_stored_as_its_readers_want_it_where_a_reorder_would_cost_mo
         return %1
     }""")
     assert layouts(found) == ["dense", "dense"]
+
+
+@pytest.mark.parametrize("halo, read", [((0, 0), "c8"), ((1, 1), "dense")])
+def test_bringing_an_image_to_blocks_costs_what_its_border_does(halo, read, monkeypatch):
+    """Of two kernels one takes no time and reads blocks, the other as long as half of what is between bringing
+    images to blocks with a border and without one."""
+    image = Value(TensorType("float32", (1, 16, 20, 20)), "x")
+    plain, wide = (
+        choices_of(reorder, make_node(Reorder(Layout(8, border)), [image]), TARGET)[0].time
+        for border in ((0, 0), (1, 1))
+    )
+    assert wide > plain
+
+    def candidates(node, target):
+        if isinstance(node.op, Map):
+            yield Offer(Estimate(), None, (Layout(8, halo),))
+            yield Offer(Estimate(compute=(plain + wide) / 2), None, (None,))
+
+    maker = SimpleNamespace(candidates=candidates, __name__="kernels.maker")
+    monkeypatch.setattr("onnxc.codegen.lowering.select_kernels.KERNELS", (maker, reorder))
+    found = selected("graph g(%x: float32[1, 16, 20, 20]) { %0 = map(%x) { exp($0) } return %0 }")
+    assert str(found.nodes[-1].inputs[0].tensor.layout or "dense") == read
 
 
 @pytest.mark.parametrize(("images", "outputs", "window"), [(1, 36, 16), (7, 36, 16), (1, 100, 14)])
