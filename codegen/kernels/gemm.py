@@ -269,7 +269,7 @@ class Gemm:
         if level == len(p.k) - 1:
             a_row = self.word(self.step_of(p.m, A))
             if self.tiling.copied:
-                a_row, a_step = self.sizes[A], self.copied_width * self.sizes[A]
+                a_row, a_step = self.copied_apart
             a_rows = mk.strided_rows(f, a, a_row, tile.rows, a_step)
             streams = self.streams(tile, axis.size)
             if self.direct:
@@ -442,7 +442,7 @@ class Gemm:
             self.for_parts(f)
         work = costs.work(self.cost - self.packing(), self.multiply_adds())
         if self.tiling.copied:
-            scratch += dims.number(self.product.depth) * self.copied_width * self.sizes[A]
+            scratch += self.bytes_of_copy
         if self.packs:
             scratch += self.tiling.group * dims.number(self.panel_bytes())
         return k.step(self.parts, work, scratch, unit=1)
@@ -599,6 +599,15 @@ class Gemm:
     def copied_width(self) -> int:
         """Rows of a copy, of which each step of k has whole vectors."""
         return padded(self.tiling.rows, self.tiling.lanes)
+
+    @property
+    def copied_apart(self) -> tuple[int, int]:
+        """Bytes of a copy from row to row, and from one step of k to the next."""
+        return self.sizes[A], self.copied_width * self.sizes[A]
+
+    @property
+    def bytes_of_copy(self) -> int:
+        return dims.number(self.product.depth) * self.copied_apart[1]
 
     def copied_rows(self, f: KernelFunction) -> str:
         """Where the copy of a tile's rows is: in scratch memory, behind what tiles need."""

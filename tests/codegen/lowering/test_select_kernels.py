@@ -175,8 +175,8 @@ def test_a_result_is_stored_as_its_readers_want_it_where_a_reorder_would_cost_mo
 
 @pytest.mark.parametrize("halo, read", [((0, 0), "c8"), ((1, 1), "dense")])
 def test_bringing_an_image_to_blocks_costs_what_its_border_does(halo, read, monkeypatch):
-    """Of two kernels one takes no time and reads blocks, the other as long as half of what is between bringing
-    images to blocks with a border and without one."""
+    """Of two kernels one takes no time and reads blocks, the other as long as what is halfway between
+    bringing images to blocks with a border and without one."""
     image = Value(TensorType("float32", (1, 16, 20, 20)), "x")
     plain, wide = (
         choices_of(reorder, make_node(Reorder(Layout(8, border)), [image]), TARGET)[0].time
