@@ -4,19 +4,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 class Caller:
-    away: bool
-    left: bool
+    stayed: bool
     def __init__(
         self,
         array_type: type,
         empty: Callable[..., Any],
         block: Callable[[int], Any],
+        own: Callable[[int], Any],
         model: int,
         context: int,
         results: int,
         large: int,
         most: int,
-        inputs: tuple[tuple[Any, int, str, int], ...],
+        inputs: tuple[tuple[Any, int, str, int, int, int], ...],
         outputs: tuple[tuple[Any, tuple[int, ...] | None, int], ...],
     ) -> None: ...
     def run(self, values: Sequence[object]) -> list[Any] | int | None: ...

@@ -246,8 +246,11 @@ class Slot(Record):
         )
 
     def format(self) -> str | None:
-        """How the buffer protocol names the elements; None where these are no arrays of what it knows."""
-        if self.port.kind != "tensor" or self.port.optional or self.numpy is None:
+        """How the buffer protocol names the elements of arrays, of such in a sequence, or of what an optional
+        holds; None where it does not, and for all else."""
+        port = self.port
+        known = port.of in ("tensor", "sequence") if port.kind == "optional" else not port.optional
+        if not known or port.kind == "map" or port.key is not None or self.numpy is None:
             return None
         if self.numpy.hasobject:  # texts
             return "O" if self.texts is not None else None
@@ -257,8 +260,8 @@ class Slot(Record):
             return None
 
     def made_in_c(self) -> bool:
-        """Whether quick.c makes such a result: an array, texts, a map or a sequence of maps."""
-        if self.port.kind in ("map", "sequence") and self.port.key is not None:
+        """Whether quick.c makes such a result: an array, texts, a map, a sequence of these or an optional."""
+        if self.port.key is not None:
             return {self.port.key, self.port.dtype} <= {"int64", "string", "float32", "float64"}
         return self.format() is not None
 

@@ -88,9 +88,10 @@ class Context:
         self.spares: Spares = Spares(len(self.outputs))
         self.unknown: list[tuple[int, ...] | None] = [None] * len(self.outputs)
         self.foreseen: frozenset[int] = library.foreseen  # outputs whose shapes follow from those of inputs
-        self.given: list[tuple[int, ...] | None] | None = None  # shapes of inputs
+        self.ranked: list[int] = [k for k, slot in enumerate(library.slots_in) if slot.port.shape is not None]
+        self.given: list[tuple[int, ...] | None] | None = None  # shapes of the inputs of known rank
         self.expected: list[tuple[int, ...] | None] = self.unknown  # of these outputs, for such inputs
-        self.caller: Any = _caller(self.handle, library, ctypes.addressof(outputs))
+        self.caller: Any = _caller(self.handle, library, outputs)
         self.of_texts: frozenset[int] = frozenset(
             k for k, slot in enumerate(library.slots_in) if slot.port.dtype == "string"
         )
@@ -105,7 +106,7 @@ class Context:
             len(self.outputs),
         )
 
-    def run(self, values: Sequence[object], memory: Mapping[int, np.ndarray] | None = None) -> list[Any]:
+    def run(self, values: Sequence[Any], memory: Mapping[int, np.ndarray] | None = None) -> list[Any]:
         """All outputs for the inputs in order. memory: where the results of these numbers are to be."""
         caller = self.caller
         if caller is None or memory:
@@ -116,13 +117,12 @@ class Context:
             values = [as_objects(v) if k in self.of_texts else v for k, v in enumerate(values)]
         found = caller.run(values)
         if type(found) is list:
-            return self.taken_from(values, found) if caller.left else found
+            if caller.stayed:
+                self.remember([values[k].shape for k in self.ranked], found)
+            return found
         if found is not None:
             raise self.error(found)
-        results = self.run_any(values)
-        if caller.away:
-            caller.away = any(array.nbytes >= LARGE for array in results)
-        return results
+        return self.run_any(values)
 
     def run_any(self, values: Sequence[object], memory: Mapping[int, np.ndarray] | None = None) -> list[Any]:
         """`run` for inputs and outputs of all kinds. Where inputs have the shapes that they had the last
@@ -132,7 +132,7 @@ class Context:
             target.fill(value, lent)
         expected, given = self.unknown, None
         if self.foreseen and not memory:  # what is changed in place is not run a second time
-            given = [target.shape for target in self.inputs]
+            given = [self.inputs[k].shape for k in self.ranked]
             expected = self.expected if given == self.given else self.unknown
         results: list[Any] = []
         owned = False
@@ -161,24 +161,20 @@ class Context:
         if not owned:
             return results
         taken = self.taken(results)
-        if given is not None and None not in given:
+        if given is not None:
             self.remember(given, taken)
         return taken
 
     def remember(self, given: list[Any], results: Sequence[Any]) -> None:
-        """The shapes of inputs and of what followed from them."""
+        """The shapes of inputs, where all are known, and of what followed from them."""
+        if None in given:
+            return
         self.given = None  # until what is expected of them is there
         self.expected = [results[k].shape if k in self.foreseen else None for k in range(len(results))]
         self.given = given
         if self.caller is not None and self.foreseen:
             sizes = [0 if shape is None else results[k].nbytes for k, shape in enumerate(self.expected)]
             self.caller.expect(given, list(zip(self.expected, sizes)))
-
-    def taken_from(self, values: Sequence[Any], results: list[Any]) -> list[Any]:
-        """The results of a call in C, of which some are large."""
-        taken = self.taken(results)
-        self.remember([value.shape for value in values], taken)
-        return taken
 
     def confirm(self, results: list[Any], expected: Sequence[tuple[int, ...] | None]) -> None:
         """Gives results the shapes that they have, where these are not what was expected."""
@@ -256,25 +252,37 @@ def _class_in_c() -> Any:
 Caller: Any = _class_in_c()
 
 
-def _caller(context: int, library: Library, results: int) -> Any:
-    """What makes the usual calls of a context in C, where all that the model takes is arrays, and all that it
-    returns is arrays or maps. results: the address of the structs that describe these."""
-    inputs, outputs = library.slots_in, library.slots_out
-    formats, shapes = [slot.format() for slot in inputs], [slot.port.shape for slot in inputs]
-    if Caller is None or None in formats or None in shapes or not all(slot.made_in_c() for slot in outputs):
+def _caller(context: int, library: Library, results: ctypes.Array[CValue]) -> Any:
+    """What makes the usual calls of a context in C, where all that the model takes is arrays, sequences of
+    such and optionals, and all that it returns these or maps. results: the structs that describe these."""
+    outputs = library.slots_out
+    inputs = [(slot, slot.port, slot.format()) for slot in library.slots_in]
+    if (
+        Caller is None
+        or not all(form for *_, form in inputs)
+        or not all(slot.made_in_c() for slot in outputs)
+    ):
         return None
     return Caller(
         np.ndarray,
         np.empty,
         spare,
+        lambda number: _Owner(library, results[number]),
         library.table.address,
         context,
-        results,
+        ctypes.addressof(results),
         LARGE,
         Spares.MOST,
         tuple(
-            (slot.numpy, slot.number, form, len(shape or ()))
-            for slot, form, shape in zip(inputs, formats, shapes)
+            (
+                slot.numpy,
+                slot.number,
+                form,
+                KINDS[port.kind],
+                KINDS[port.of or "tensor"],
+                -1 if port.shape is None else len(port.shape),
+            )
+            for slot, port, form in inputs
         ),
         tuple((slot.numpy, slot.shape, slot.nbytes) for slot in outputs),
     )

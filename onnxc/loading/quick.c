@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The usual call of a model in C: `Caller.run` does for arrays of numpy that have the right types what `Context.run`
- * of loader.py does, in a tenth of its time, and leaves every other call to it. Inputs and results may be texts too,
- * results maps or sequences of maps, which `maps` makes.
+ * context.py does, in a tenth of its time, and leaves every other call to it. Inputs and results may be texts too,
+ * sequences (lists of arrays) and optionals (None or what they hold), results maps and sequences of maps.
  *
  * Arrays are read through the buffer protocol, and only what is in Python's stable interface is used, so that one
  * binary serves all versions of Python and of numpy. The package works without it. */
@@ -18,35 +18,42 @@ _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "the sizes of a buffer are
 
 typedef struct {
     PyObject *type;     /* of the elements, as numpy has it */
+    int32_t number;     /* of the type of an input's elements */
     PyObject *shape;    /* of a result; None where only the run knows it */
     PyObject *expected; /* the shape of one whose shape follows from those of inputs, for such as were last; or NULL */
     Py_ssize_t bytes;   /* of a result of the known or expected shape */
     PyObject *spares[2]; /* memory of the last large results, for the next when no array looks there any more */
     Py_ssize_t room[2]; /* bytes of these */
     const char *format; /* of an input's elements in the buffer protocol */
-    int32_t rank;       /* of an input */
-    PyObject **texts;   /* of an input of texts in the call under way, whose UTF-8 they keep; or NULL */
-    Py_ssize_t text_count;
+    int32_t kind, held; /* of an input; held: the kind of what an optional holds */
+    int32_t rank;       /* of an input; -1: any, as of what is no tensor */
 } Port;
+
+/* What a call borrows of an input, or of an item in it, to be given back; zero when there is nothing. */
+typedef struct Lent {
+    Py_buffer view;     /* of an array */
+    PyObject **texts;   /* of an array of texts, whose UTF-8 they keep; or NULL */
+    struct Lent *items; /* of a sequence or optional, with their structs in the same memory; or NULL */
+    Py_ssize_t count;   /* of texts or items */
+} Lent;
 
 typedef struct {
     PyObject_HEAD
     PyObject *arguments;           /* of `Caller`, which has all that is borrowed here */
-    PyObject *array_type, *empty, *block;
+    PyObject *array_type, *empty, *block, *own;
     const onnxc_model *model;
     onnxc_context *context;
     Py_ssize_t input_count, output_count;
     Port *ports;         /* of the inputs, then of the outputs */
     onnxc_value *values; /* of the inputs */
     onnxc_value *results; /* of the outputs, which are the context's */
-    Py_buffer *views;    /* of the inputs of the call under way */
+    Lent *lent;          /* of the inputs of the call under way */
     Py_ssize_t large;    /* bytes from which on a result is not copied */
     Py_ssize_t most;     /* bytes that may be kept for results */
     Py_ssize_t kept;     /* bytes that are */
-    char away;           /* one was so large: unless results are expected, further calls are left to loader.py */
-    char left;           /* in the last call one was: what is in its place is None */
+    char stayed;         /* in the last call one was so large: it is where the library has it */
     char expecting;      /* inputs had the shapes in `given`, for which results are expected */
-    int64_t *given;      /* the dimensions of all inputs, one after the other */
+    int64_t *given;      /* the dimensions of all inputs of known ranks, one after the other */
 } Caller;
 
 static const int64_t NO_DIMS[1];
@@ -117,52 +124,35 @@ static PyObject *map_of(const onnxc_value *map, Keys *known)
     return made;
 }
 
-/* A map, or a sequence of maps, with everything copied. */
-static PyObject *maps_of(const onnxc_value *value)
+/* Inputs ------------------------------------------------------------------------------------------ */
+
+static void give_back(Lent *lent)
 {
-    Keys known = {NULL, 0, NULL};
-    PyObject *made;
-    if (value->kind == ONNXC_MAP) made = map_of(value, &known);
-    else {
-        const int64_t count = count_of(value);
-        made = PyList_New((Py_ssize_t)count);
-        for (int64_t k = 0; made != NULL && k < count; k++) {
-            PyObject *map = map_of((const onnxc_value *)value->data + k, &known);
-            if (map == NULL || PyList_SetItem(made, (Py_ssize_t)k, map) != 0) Py_CLEAR(made);
-        }
+    for (Py_ssize_t k = 0; k < lent->count; k++) {
+        if (lent->texts != NULL) Py_DECREF(lent->texts[k]);
+        else give_back(&lent->items[k]);
     }
-    Py_XDECREF(known.list);
-    return made;
+    PyMem_Free(lent->texts);
+    PyMem_Free(lent->items);
+    PyBuffer_Release(&lent->view);
+    lent->texts = NULL;
+    lent->items = NULL;
+    lent->count = 0;
 }
 
-PyDoc_STRVAR(MAPS, "maps(address)\n--\n\n"
-                   "What the value at an address holds, a map or a sequence of maps, of int64, strings, float32 or\n"
-                   "float64: a dict or a list of dicts.");
-
-static PyObject *maps(PyObject *Py_UNUSED(module), PyObject *address)
+static void give_all_back(const Caller *self)
 {
-    const Py_ssize_t found = PyLong_AsSsize_t(address);
-    return PyErr_Occurred() ? NULL : maps_of((const onnxc_value *)found);
-}
-
-/* Arrays ------------------------------------------------------------------------------------------ */
-
-static void release_texts(Port *port)
-{
-    for (Py_ssize_t k = 0; k < port->text_count; k++) Py_DECREF(port->texts[k]);
-    PyMem_Free(port->texts);
-    port->texts = NULL;
-    port->text_count = 0;
+    for (Py_ssize_t k = 0; k < self->input_count; k++) give_back(&self->lent[k]);
 }
 
 /* Whether all of an array's objects are texts that have UTF-8, which the struct describes then. */
-static int lend_texts(Port *port, onnxc_value *value, const Py_buffer *view)
+static int lend_texts(onnxc_value *value, Lent *lent)
 {
-    const Py_ssize_t count = view->len / (Py_ssize_t)sizeof(PyObject *);
-    PyObject *const *objects = view->buf;
-    port->texts = PyMem_Calloc((size_t)count + 1, sizeof(onnxc_string) + sizeof *port->texts);
-    if (port->texts == NULL) return 0;
-    onnxc_string *strings = (onnxc_string *)(port->texts + count + 1);
+    const Py_ssize_t count = lent->view.len / (Py_ssize_t)sizeof(PyObject *);
+    PyObject *const *objects = lent->view.buf;
+    lent->texts = PyMem_Calloc((size_t)count + 1, sizeof(onnxc_string) + sizeof *lent->texts);
+    if (lent->texts == NULL) return 0;
+    onnxc_string *strings = (onnxc_string *)(lent->texts + count + 1);
     for (Py_ssize_t k = 0; k < count; k++) {
         Py_ssize_t length = 0;
         PyObject *object = objects[k];
@@ -170,48 +160,71 @@ static int lend_texts(Port *port, onnxc_value *value, const Py_buffer *view)
         const char *data = is_text ? PyUnicode_AsUTF8AndSize(object, &length) : NULL;
         if (data == NULL) {
             PyErr_Clear();
-            release_texts(port);
             return 0;
         }
         strings[k] = (onnxc_string){data, length};
         Py_INCREF(object); /* other threads may change the array meanwhile */
-        port->texts[port->text_count++] = object;
+        lent->texts[lent->count++] = object;
     }
     value->data = strings;
     value->bytes = (uint64_t)count * sizeof *strings;
     return 1;
 }
 
-/* Whether the value is an array as the port declares it; then the view and the struct describe it. */
-static int lend(const Caller *self, PyObject *given, Py_ssize_t number)
+/* Whether it is an array with elements of the port's type; then the struct describes it. */
+static int lend_array(const Caller *self, const Port *port, PyObject *given, onnxc_value *value, Lent *lent)
 {
-    Port *port = &self->ports[number];
-    onnxc_value *value = &self->values[number];
-    Py_buffer *view = &self->views[number];
-    if (given == NULL || (PyObject *)Py_TYPE(given) != self->array_type) return 0;
+    Py_buffer *view = &lent->view;
+    if ((PyObject *)Py_TYPE(given) != self->array_type) return 0;
     if (PyObject_GetBuffer(given, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
         PyErr_Clear();
         return 0;
     }
-    if (view->ndim != port->rank || strcmp(view->format, port->format) != 0) {
-        PyBuffer_Release(view);
-        return 0;
-    }
+    if (strcmp(view->format, port->format) != 0) return 0;
+    value->rank = view->ndim;
     value->dims = view->ndim ? (const int64_t *)view->shape : NO_DIMS;
     value->data = view->buf;
     value->bytes = (uint64_t)view->len;
-    if (value->dtype != ONNXC_STRING || lend_texts(port, value, view)) return 1;
-    PyBuffer_Release(view);
-    return 0;
+    return value->dtype != ONNXC_STRING || lend_texts(value, lent);
 }
 
-static void release_views(const Caller *self, Py_ssize_t count)
+/* Whether it is of that kind, with arrays of the port's type; then the struct describes it, at which the library looks
+ * closer. What is lent is to be given back either way. */
+static int lend(const Caller *self, const Port *port, int32_t kind, PyObject *given, onnxc_value *value, Lent *lent)
 {
-    while (count-- > 0) {
-        if (self->ports[count].texts != NULL) release_texts(&self->ports[count]);
-        PyBuffer_Release(&self->views[count]);
+    const int is_list = PyList_CheckExact(given), is_optional = kind == ONNXC_OPTIONAL;
+    value->struct_size = sizeof *value;
+    value->kind = kind;
+    value->dtype = port->number;
+    if (kind == ONNXC_TENSOR) return lend_array(self, port, given, value, lent);
+    if (!is_optional && !is_list && !PyTuple_CheckExact(given)) return 0;
+    const Py_ssize_t count =
+        is_optional ? given != Py_None : is_list ? PyList_Size(given) : PyTuple_Size(given);
+    lent->items = PyMem_Calloc((size_t)count + 1, sizeof *lent->items + sizeof *value);
+    if (lent->items == NULL) return 0;
+    onnxc_value *items = (onnxc_value *)(lent->items + count + 1);
+    lent->count = count;
+    value->rank = 1;
+    value->dims = (const int64_t *)&lent->count;
+    value->data = items;
+    value->bytes = (uint64_t)count * sizeof *items;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        PyObject *item = is_optional ? given : is_list ? PyList_GetItem(given, k) : PyTuple_GetItem(given, k);
+        if (!lend(self, port, is_optional ? port->held : ONNXC_TENSOR, item, &items[k], &lent->items[k])) return 0;
     }
+    return 1;
 }
+
+/* Whether an input is as its port declares it; then its struct describes it. */
+static int lend_input(const Caller *self, PyObject *given, Py_ssize_t number)
+{
+    const Port *port = &self->ports[number];
+    onnxc_value *value = &self->values[number];
+    if (!lend(self, port, port->kind, given, value, &self->lent[number])) return 0;
+    return port->rank < 0 || value->rank == port->rank;
+}
+
+/* Results ----------------------------------------------------------------------------------------- */
 
 /* Memory for a result, an array of bytes: that of an earlier one at which no array looks any more, where it fits. The
  * last two of an output are kept, as many bytes as may be. */
@@ -263,45 +276,203 @@ static PyObject *new_result(Caller *self, Port *port, PyObject *shape, Py_ssize_
     return array;
 }
 
-/* An array with a copy of what the library allocated, or what stands for texts and maps. */
-static PyObject *copied(Caller *self, Port *port, const onnxc_value *value)
+/* Memory of the library's that an array looks at, and what keeps it. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *owner;
+    void *data;
+    Py_ssize_t bytes;
+} Part;
+
+static PyTypeObject *part_type;
+
+static int part_buffer(Part *self, Py_buffer *view, int flags)
 {
-    if (value->kind != ONNXC_TENSOR) return maps_of(value);
-    const int64_t texts = value->dtype == ONNXC_STRING ? (int64_t)(value->bytes / sizeof(onnxc_string)) : 0;
-    onnxc_value copy = *value;
-    PyObject *array = NULL, *shape = PyTuple_New(value->rank);
-    for (int32_t axis = 0; shape != NULL && axis < value->rank; axis++) {
-        PyObject *size = PyLong_FromLongLong(value->dims[axis]);
+    return PyBuffer_FillInfo(view, (PyObject *)self, self->data, self->bytes, 0, flags);
+}
+
+static void part_destroy(Part *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    Py_XDECREF(self->owner);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* What an output's value is made into an object of Python's with. */
+typedef struct {
+    Caller *caller;
+    Port *port;
+    PyObject *owner; /* of the memory that arrays look at; NULL: all is copied */
+    Keys known;
+} Making;
+
+/* An array's shape, in front of which is the number of `rows` where these are not 0. */
+static PyObject *shape_of(const onnxc_value *tensor, int64_t rows)
+{
+    const Py_ssize_t first = rows != 0, rank = first + tensor->rank;
+    PyObject *shape = PyTuple_New(rank);
+    for (Py_ssize_t axis = 0; shape != NULL && axis < rank; axis++) {
+        PyObject *size = PyLong_FromLongLong(axis < first ? rows : tensor->dims[axis - first]);
         if (size == NULL || PyTuple_SetItem(shape, axis, size) != 0) Py_CLEAR(shape);
     }
-    if (shape != NULL) array = new_result(self, port, shape, texts ? 0 : (Py_ssize_t)value->bytes, &copy);
+    return shape;
+}
+
+static PyObject *looking(const Making *making, PyObject *shape, const onnxc_value *tensor)
+{
+    Part *part = (Part *)PyType_GenericAlloc(part_type, 0);
+    if (part == NULL) return NULL;
+    Py_INCREF(making->owner);
+    part->owner = making->owner;
+    part->data = tensor->data;
+    part->bytes = (Py_ssize_t)tensor->bytes;
+    PyObject *array =
+        PyObject_CallFunctionObjArgs(making->caller->array_type, shape, making->port->type, part, NULL);
+    Py_DECREF(part);
+    return array;
+}
+
+static PyObject *copy_of(const Making *making, PyObject *shape, const onnxc_value *tensor)
+{
+    const int64_t texts = tensor->dtype == ONNXC_STRING ? (int64_t)(tensor->bytes / sizeof(onnxc_string)) : 0;
+    onnxc_value copy = *tensor;
+    PyObject *array =
+        new_result(making->caller, making->port, shape, texts ? 0 : (Py_ssize_t)tensor->bytes, &copy);
     if (array != NULL && texts != 0) {
-        if (self->model->write_texts(value->data, texts, text, drop, copy.data) != texts)
+        if (making->caller->model->write_texts(tensor->data, texts, text, drop, copy.data) != texts)
             Py_CLEAR(array);
-    } else if (array != NULL && value->bytes != 0)
-        memcpy(copy.data, value->data, value->bytes);
+    } else if (array != NULL && tensor->bytes != 0)
+        memcpy(copy.data, tensor->data, tensor->bytes);
+    return array;
+}
+
+static PyObject *array_of(const Making *making, const onnxc_value *tensor)
+{
+    PyObject *shape = shape_of(tensor, 0), *array = NULL;
+    if (shape != NULL) array = (making->owner != NULL ? looking : copy_of)(making, shape, tensor);
     Py_XDECREF(shape);
     return array;
 }
 
-/* What the library allocated for an output: copied and released, or None in the place of what is large. */
-static PyObject *taken(Caller *self, Port *port, onnxc_value *value)
+enum { FEW = 4 }; /* items of a sequence that are copied one by one, which is quicker then */
+
+/* Whether a sequence's items are tensors of one type and shape, whose copies may be rows of one array. */
+static int are_alike(const onnxc_value *items, int64_t count)
 {
-    if (value->bytes >= (uint64_t)self->large && value->kind == ONNXC_TENSOR && value->dtype != ONNXC_STRING) {
-        self->away = self->left = 1;
+    if (items->kind != ONNXC_TENSOR || items->dtype == ONNXC_STRING) return 0;
+    if (items->rank == 0 || items->rank == ONNXC_MAX_RANK) return 0; /* such rows are no arrays, or have no room */
+    for (int64_t k = 1; k < count; k++)
+        if (items[k].kind != ONNXC_TENSOR || items[k].dtype != items->dtype || items[k].rank != items->rank
+            || memcmp(items[k].dims, items->dims, (size_t)items->rank * sizeof *items->dims) != 0)
+            return 0;
+    return 1;
+}
+
+static PyObject *rows_of(const Making *making, const onnxc_value *items, int64_t count)
+{
+    const size_t bytes = (size_t)items->bytes;
+    onnxc_value copy = *items;
+    PyObject *shape = shape_of(items, count), *array = NULL, *rows;
+    if (shape != NULL)
+        array = new_result(making->caller, making->port, shape, (Py_ssize_t)bytes * (Py_ssize_t)count, &copy);
+    Py_XDECREF(shape);
+    if (array == NULL) return NULL;
+    for (int64_t k = 0; bytes != 0 && k < count; k++)
+        memcpy((char *)copy.data + (size_t)k * bytes, items[k].data, bytes);
+    rows = PySequence_List(array);
+    Py_DECREF(array);
+    return rows;
+}
+
+/* An array, a dict, a list of these, or None for an optional that holds nothing. */
+static PyObject *object_of(Making *making, const onnxc_value *value)
+{
+    const onnxc_value *items = value->data;
+    if (value->kind == ONNXC_TENSOR) return array_of(making, value);
+    if (value->kind == ONNXC_MAP) return map_of(value, &making->known);
+    const int64_t count = count_of(value);
+    if (value->kind == ONNXC_OPTIONAL) {
+        if (count != 0) return object_of(making, items);
         Py_RETURN_NONE;
     }
-    PyObject *array = copied(self, port, value);
+    if (count > FEW && making->owner == NULL && are_alike(items, count)) return rows_of(making, items, count);
+    PyObject *made = PyList_New((Py_ssize_t)count);
+    for (int64_t k = 0; made != NULL && k < count; k++) {
+        PyObject *item = object_of(making, &items[k]);
+        if (item == NULL || PyList_SetItem(made, (Py_ssize_t)k, item) != 0) Py_CLEAR(made);
+    }
+    return made;
+}
+
+/* What an output's value is in Python. owner: who keeps the memory that arrays look at; NULL: all is copied. */
+static PyObject *made_of(Caller *self, Port *port, const onnxc_value *value, PyObject *owner)
+{
+    Making making = {self, port, owner, {NULL, 0, NULL}};
+    PyObject *made = object_of(&making, value);
+    Py_XDECREF(making.known.list);
+    return made;
+}
+
+PyDoc_STRVAR(MAPS, "maps(address)\n--\n\n"
+                   "What the value at an address holds, a map or a sequence of maps, of int64, strings, float32 or\n"
+                   "float64: a dict or a list of dicts.");
+
+static PyObject *maps(PyObject *Py_UNUSED(module), PyObject *address)
+{
+    const Py_ssize_t found = PyLong_AsSsize_t(address);
+    return PyErr_Occurred() ? NULL : made_of(NULL, NULL, (const onnxc_value *)found, NULL);
+}
+
+enum { LOOKED_AT = 8 }; /* times as many bytes as such an array has are large */
+
+/* Counts a value's tensors and their bytes; 0 for texts and maps, which are always copied. */
+static int weigh(const onnxc_value *value, uint64_t *tensors, uint64_t *bytes)
+{
+    const onnxc_value *items = value->data;
+    if (value->dtype == ONNXC_STRING || value->kind == ONNXC_MAP) return 0;
+    if (value->kind == ONNXC_TENSOR) {
+        *tensors += 1;
+        *bytes += value->bytes;
+        return 1;
+    }
+    for (int64_t k = 0; k < count_of(value); k++)
+        if (!weigh(&items[k], tensors, bytes)) return 0;
+    return 1;
+}
+
+/* What the library allocated for an output: copied and released, or kept where it is while arrays look there. These
+ * are quicker made than copies of what is large, unless it is many tensors that are small. */
+static PyObject *taken(Caller *self, Py_ssize_t number)
+{
+    Port *port = &self->ports[self->input_count + number];
+    onnxc_value *value = &self->results[number], moved = *value;
+    uint64_t tensors = 0, bytes = 0;
+    PyObject *made;
+    if (weigh(value, &tensors, &bytes) && bytes >= (uint64_t)self->large
+        && bytes / tensors >= (uint64_t)self->large / LOOKED_AT) {
+        PyObject *owner = PyObject_CallFunction(self->own, "n", number);
+        if (owner == NULL) return NULL;
+        self->stayed = 1;
+        made = made_of(self, port, &moved, owner);
+        Py_DECREF(owner);
+        return made;
+    }
+    made = made_of(self, port, value, NULL);
     self->model->release(value);
-    return array;
+    return made;
 }
 
 /* Whether the inputs have the shapes for which results are expected. */
 static int as_before(const Caller *self)
 {
     const int64_t *given = self->given;
-    for (Py_ssize_t k = 0; k < self->input_count; given += self->ports[k++].rank)
-        if (memcmp(given, self->values[k].dims, (size_t)self->ports[k].rank * sizeof *given) != 0) return 0;
+    for (Py_ssize_t k = 0; k < self->input_count; k++) {
+        const int32_t rank = self->ports[k].rank;
+        if (rank < 0) continue;
+        if (memcmp(given, self->values[k].dims, (size_t)rank * sizeof *given) != 0) return 0;
+        given += rank;
+    }
     return 1;
 }
 
@@ -314,8 +485,7 @@ static int as_expected(const Port *port, const onnxc_value *value)
 }
 
 PyDoc_STRVAR(RUN, "run(values)\n--\n\n"
-                  "The results, a list, None in the place of one that is large, whose memory its struct tells;\n"
-                  "or the status of a run that failed; or None: nothing was run.");
+                  "The results, a list; or the status of a run that failed; or None: nothing was run.");
 
 static PyObject *run(Caller *self, PyObject *given)
 {
@@ -323,18 +493,14 @@ static PyObject *run(Caller *self, PyObject *given)
     Port *ports = self->ports + inputs;
     onnxc_value *results = self->results;
     const int list = PyList_Check(given), tuple = PyTuple_Check(given);
-    if ((self->away && !self->expecting) || (list ? PyList_Size(given) : tuple ? PyTuple_Size(given) : -1) != inputs) Py_RETURN_NONE;
+    if ((list ? PyList_Size(given) : tuple ? PyTuple_Size(given) : -1) != inputs) Py_RETURN_NONE;
     for (Py_ssize_t k = 0; k < inputs; k++) {
-        if (lend(self, list ? PyList_GetItem(given, k) : PyTuple_GetItem(given, k), k)) continue;
-        release_views(self, k);
+        if (lend_input(self, list ? PyList_GetItem(given, k) : PyTuple_GetItem(given, k), k)) continue;
+        give_all_back(self);
         Py_RETURN_NONE;
     }
     const int expecting = self->expecting && as_before(self);
-    if (self->away && !expecting) {
-        release_views(self, inputs);
-        Py_RETURN_NONE;
-    }
-    self->left = 0;
+    self->stayed = 0;
     PyObject *made = PyList_New(outputs);
     for (Py_ssize_t k = 0; made != NULL && k < outputs; k++) {
         PyObject *shape = ports[k].shape != Py_None ? ports[k].shape : expecting ? ports[k].expected : NULL;
@@ -346,14 +512,14 @@ static PyObject *run(Caller *self, PyObject *given)
         if (array == NULL || PyList_SetItem(made, k, array) != 0) Py_CLEAR(made);
     }
     if (made == NULL) {
-        release_views(self, inputs);
+        give_all_back(self);
         return NULL;
     }
     PyThreadState *state = PyEval_SaveThread();
     const int32_t status =
         self->model->run(self->context, self->values, (int32_t)inputs, results, (int32_t)outputs);
     PyEval_RestoreThread(state);
-    release_views(self, inputs);
+    give_all_back(self);
     if (status != ONNXC_OK) {
         Py_DECREF(made);
         if (status != ONNXC_BUFFER_TOO_SMALL || !expecting) return PyLong_FromLong(status);
@@ -363,28 +529,26 @@ static PyObject *run(Caller *self, PyObject *given)
     for (Py_ssize_t k = 0; made != NULL && k < outputs; k++) { /* what is left then the next call releases */
         const int lent = expecting && ports[k].expected != NULL;
         if (ports[k].shape != Py_None || (lent && as_expected(&ports[k], &results[k]))) continue;
-        PyObject *array = lent ? copied(self, &ports[k], &results[k]) : taken(self, &ports[k], &results[k]);
-        if (array == NULL || PyList_SetItem(made, k, array) != 0) Py_CLEAR(made);
+        PyObject *object = lent ? made_of(self, &ports[k], &results[k], NULL) : taken(self, k);
+        if (object == NULL || PyList_SetItem(made, k, object) != 0) Py_CLEAR(made);
     }
     return made;
 }
 
-/* Takes over what (type, number of the type, format, rank) or (type, shape, bytes) tell of a port. */
+/* Takes over what (type, number of the type, format, kind, held, rank) or (type, shape, bytes) tell of a
+ * port. */
 static int declare(Caller *self, PyObject *described, Py_ssize_t number, int is_input)
 {
     Port *port = &self->ports[number];
     if (!is_input) return PyArg_ParseTuple(described, "OOn", &port->type, &port->shape, &port->bytes);
-    onnxc_value *value = &self->values[number];
-    value->struct_size = sizeof *value;
-    value->kind = ONNXC_TENSOR;
-    const int understood =
-        PyArg_ParseTuple(described, "Oisi", &port->type, &value->dtype, &port->format, &port->rank);
-    value->rank = port->rank;
-    return understood;
+    self->values[number].struct_size = sizeof(onnxc_value);
+    return PyArg_ParseTuple(described, "Oisiii", &port->type, &port->number, &port->format, &port->kind, &port->held,
+                            &port->rank);
 }
 
 PyDoc_STRVAR(EXPECT, "expect(shapes, results)\n--\n\n"
-                     "For inputs of these shapes, a list of tuples, results are of those: (shape or None, bytes) of each.");
+                     "For inputs of these shapes, a list of tuples of those whose rank is known, results are of\n"
+                     "those: (shape or None, bytes) of each.");
 
 static PyObject *expect(Caller *self, PyObject *arguments)
 {
@@ -392,8 +556,9 @@ static PyObject *expect(Caller *self, PyObject *arguments)
     self->expecting = 0;
     if (!PyArg_ParseTuple(arguments, "O!O!", &PyList_Type, &shapes, &PyList_Type, &results)) return NULL;
     int64_t *given = self->given;
-    for (Py_ssize_t k = 0; k < self->input_count; k++) {
-        PyObject *shape = PyList_GetItem(shapes, k);
+    for (Py_ssize_t k = 0, next = 0; k < self->input_count; k++) {
+        if (self->ports[k].rank < 0) continue;
+        PyObject *shape = PyList_GetItem(shapes, next++);
         if (shape == NULL || !PyTuple_Check(shape) || PyTuple_Size(shape) != self->ports[k].rank) Py_RETURN_NONE;
         for (int32_t axis = 0; axis < self->ports[k].rank; axis++)
             *given++ = PyLong_AsLongLong(PyTuple_GetItem(shape, axis));
@@ -415,12 +580,13 @@ static PyObject *expect(Caller *self, PyObject *arguments)
 }
 
 PyDoc_STRVAR(CALLER,
-             "Caller(array_type, empty, block, model, context, results, large, most, inputs, outputs)\n--\n\n"
+             "Caller(array_type, empty, block, own, model, context, results, large, most, inputs, outputs)\n--\n\n"
              "Calls of one context, by one caller at a time.\n\n"
              "empty: makes an array of a shape and type; block: an array of so many bytes, from a line of the cache\n"
-             "on. model, context, results: addresses, the last of the structs of all outputs. large: bytes from which\n"
-             "on a result is in such an array, of which `most` bytes are kept. inputs: (type, number, format, rank) of\n"
-             "each. outputs: (type, shape or None, bytes) of each.");
+             "on; own: takes over what the struct of an output of that number owns, and keeps it as long as it is\n"
+             "itself. model, context, results: addresses, the last of the structs of all outputs. large: bytes from\n"
+             "which on a result is in such an array, of which `most` bytes are kept. inputs: (type, number, format, kind,\n"
+             "kind of what an optional holds, rank or -1) of each. outputs: (type, shape or None, bytes) of each.");
 
 static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(keywords))
 {
@@ -428,8 +594,9 @@ static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUS
     PyObject *inputs, *outputs;
     Py_ssize_t model, context, results;
     if (self == NULL) return NULL;
-    if (!PyArg_ParseTuple(arguments, "OOOnnnnnO!O!", &self->array_type, &self->empty, &self->block, &model, &context,
-                          &results, &self->large, &self->most, &PyTuple_Type, &inputs, &PyTuple_Type, &outputs)) {
+    if (!PyArg_ParseTuple(arguments, "OOOOnnnnnO!O!", &self->array_type, &self->empty, &self->block, &self->own, &model,
+                          &context, &results, &self->large, &self->most, &PyTuple_Type, &inputs, &PyTuple_Type,
+                          &outputs)) {
         Py_DECREF(self);
         return NULL;
     }
@@ -443,8 +610,8 @@ static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUS
     const size_t count = (size_t)(self->input_count + self->output_count) + 1;
     self->ports = PyMem_Calloc(count, sizeof *self->ports);
     self->values = PyMem_Calloc(count, sizeof *self->values);
-    self->views = PyMem_Calloc(count, sizeof *self->views);
-    if (self->ports == NULL || self->values == NULL || self->views == NULL) {
+    self->lent = PyMem_Calloc(count, sizeof *self->lent);
+    if (self->ports == NULL || self->values == NULL || self->lent == NULL) {
         Py_DECREF(self);
         return PyErr_NoMemory();
     }
@@ -458,7 +625,7 @@ static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUS
         }
     }
     Py_ssize_t axes = 1;
-    for (Py_ssize_t k = 0; k < self->input_count; k++) axes += self->ports[k].rank;
+    for (Py_ssize_t k = 0; k < self->input_count; k++) axes += Py_MAX(self->ports[k].rank, 0);
     self->given = PyMem_Calloc((size_t)axes, sizeof *self->given);
     if (self->given == NULL) {
         Py_DECREF(self);
@@ -479,7 +646,7 @@ static void destroy(Caller *self)
     PyMem_Free(self->given);
     PyMem_Free(self->ports);
     PyMem_Free(self->values);
-    PyMem_Free(self->views);
+    PyMem_Free(self->lent);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }
@@ -487,19 +654,22 @@ static void destroy(Caller *self)
 static PyMethodDef METHODS[] = {{"run", (PyCFunction)run, METH_O, RUN},
                                 {"expect", (PyCFunction)expect, METH_VARARGS, EXPECT},
                                 {NULL, NULL, 0, NULL}};
-static PyMemberDef MEMBERS[] = {{"away", T_BOOL, offsetof(Caller, away), 0, "whether calls are left to others"},
-                                {"left", T_BOOL, offsetof(Caller, left), READONLY, "whether a result is None"},
+static PyMemberDef MEMBERS[] = {{"stayed", T_BOOL, offsetof(Caller, stayed), READONLY, "whether a result is large"},
                                 {NULL, 0, 0, 0, NULL}};
 static PyType_Slot SLOTS[] = {{Py_tp_doc, (void *)CALLER},   {Py_tp_new, make},       {Py_tp_dealloc, destroy},
                               {Py_tp_methods, METHODS}, {Py_tp_members, MEMBERS}, {0, NULL}};
 static PyType_Spec SPEC = {"onnxc.loading._quick.Caller", sizeof(Caller), 0, Py_TPFLAGS_DEFAULT, SLOTS};
+static PyType_Slot PART_SLOTS[] = {{Py_tp_dealloc, part_destroy}, {Py_bf_getbuffer, part_buffer}, {0, NULL}};
+static PyType_Spec PART = {"onnxc.loading._quick.Part", sizeof(Part), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, PART_SLOTS};
 static PyMethodDef FUNCTIONS[] = {{"maps", maps, METH_O, MAPS}, {NULL, NULL, 0, NULL}};
 static PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "onnxc.loading._quick", NULL, -1, FUNCTIONS, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__quick(void)
 {
     PyObject *module = PyModule_Create(&MODULE), *type = module == NULL ? NULL : PyType_FromSpec(&SPEC);
-    if (type == NULL || PyModule_AddObject(module, "Caller", type) != 0) {
+    if (part_type == NULL) part_type = (PyTypeObject *)PyType_FromSpec(&PART);
+    if (type == NULL || part_type == NULL || PyModule_AddObject(module, "Caller", type) != 0) {
         Py_XDECREF(type);
         Py_XDECREF(module);
         return NULL;

@@ -44,7 +44,9 @@ class Texts(Record):
 
 
 def as_objects(value: Any) -> Any:
-    """An array of numpy's texts as `str` objects, which C reads; another value as it is."""
+    """An array of numpy's texts, or each of a list, as `str` objects, which C reads; else the value."""
+    if isinstance(value, (list, tuple)) and all(isinstance(item, np.ndarray) for item in value):
+        return [as_objects(item) for item in value]
     is_text = type(value) is np.ndarray and value.dtype.kind == "U"
     return value.astype(object) if is_text else value
 

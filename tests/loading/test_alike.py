@@ -1,12 +1,15 @@
-"""Sequences whose items are alike are read at once, and give what items read one by one give."""
+"""Sequences whose items are alike are read at once, and give what items read one by one give: in C, and in
+Python without it."""
 
 import gc
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper
 
 import onnxc
+from onnxc.loading import context
 
 
 def model():
@@ -27,7 +30,9 @@ def model():
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
-def test_parts_of_a_tensor_outlive_the_model_and_each_other(tmp_path):
+@pytest.mark.parametrize("caller", [context.Caller, None], ids=["in C", "in Python"])
+def test_parts_of_a_tensor_outlive_the_model_and_each_other(tmp_path, monkeypatch, caller):
+    monkeypatch.setattr(context, "Caller", caller)
     compiled = onnxc.load(onnxc.compile(model(), tmp_path / "parts.so"))
     kept = []
     for count in (0, 1, 3, 20, 21):  # few are read one by one; of 21 rows the last pair has one

@@ -27,6 +27,10 @@ OPEN = """<ir_version: 8, opset_import: ["": 17]>
 OPTIONAL = """<ir_version: 10, opset_import: ["": 20]>
     g (float[n, m] x, optional(float[k]) o) => (float[n, m] y, bool h, int64[p, q] z)
     { h = OptionalHasElement (o) y = Add (x, x) z = NonZero (x) }"""
+LISTS = """<ir_version: 8, opset_import: ["": 17]>
+    g (seq(float[n, m]) x) => (seq(float[n, m]) y, int64[k, l] z)
+    { i = Constant <value_int = 0> () a = SequenceAt (x, i) b = Add (a, a) y = SequenceConstruct (b, a)
+      z = NonZero (a) }"""
 GROWING = """<ir_version: 8, opset_import: ["": 17]>
     g (float[n] x, float[p] s, float[q] r) => (float[t] s2, float[u] r2, float y)
     { s2 = Concat <axis = 0> (s, x) r2 = Concat <axis = 0> (x, r) y = ReduceSum <keepdims = 0> (s2) }"""
@@ -50,6 +54,11 @@ def path(folder):
 @pytest.fixture(scope="module")
 def open_path(folder):
     return onnxc.compile(onnx.parser.parse_model(OPEN), folder / "open.so")
+
+
+@pytest.fixture(scope="module")
+def lists_path(folder):
+    return onnxc.compile(onnx.parser.parse_model(LISTS), folder / "lists.so")
 
 
 @pytest.fixture(scope="module")
@@ -195,8 +204,19 @@ def profiled(model, x):
 
 
 def optional(model, x):
-    """Of a model whose calls are all Python's."""
-    return model.run(["y", "z"], {"x": x, "o": None})
+    """In Python, of a model that takes an optional."""
+    return model.run(["y", "z"], {"x": np.asfortranarray(x), "o": None})
+
+
+def lists(model, x):
+    """In C, where what is large stays the library's."""
+    (y, _), z = model.run(["y", "z"], {"x": [x]})
+    return y, z
+
+
+def lists_in_python(model, x):
+    (y, _), z = model.run(["y", "z"], {"x": [np.asfortranarray(x)]})
+    return y, z
 
 
 #: What is interrupted, the calls before and after it, and of which model.
@@ -208,6 +228,8 @@ WAYS = pytest.mark.parametrize(
         (to_memory, to_memory, "open_path"),
         (profiled, usual, "open_path"),
         (optional, optional, "optional_path"),
+        (lists, lists, "lists_path"),
+        (lists_in_python, lists, "lists_path"),
     ],
 )
 
