@@ -424,7 +424,21 @@ static PyObject *maps(PyObject *Py_UNUSED(module), PyObject *address)
     return PyErr_Occurred() ? NULL : made_of(NULL, NULL, (const onnxc_value *)found, NULL);
 }
 
-enum { LOOKED_AT = 8 }; /* times as many bytes as such an array has are large */
+enum {
+    LOOKED_AT = 8, /* times as many bytes as such an array has are large */
+    MANY = 128,    /* items of a sequence, and */
+    MUCH = 32,     /* times as many bytes in them as are large, that Python sees sooner in one array */
+};
+
+/* Whether a sequence's items are alike and lie at equal distances in one block. */
+static int are_even(const onnxc_value *items, int64_t count)
+{
+    if (!are_alike(items, count)) return 0;
+    const uintptr_t step = (uintptr_t)items[1].data - (uintptr_t)items->data;
+    for (int64_t k = 2; k < count; k++)
+        if ((uintptr_t)items[k].data - (uintptr_t)items[k - 1].data != step) return 0;
+    return 1;
+}
 
 /* Counts a value's tensors and their bytes; 0 for texts and maps, which are always copied. */
 static int weigh(const onnxc_value *value, uint64_t *tensors, uint64_t *bytes)
@@ -442,19 +456,22 @@ static int weigh(const onnxc_value *value, uint64_t *tensors, uint64_t *bytes)
 }
 
 /* What the library allocated for an output: copied and released, or kept where it is while arrays look there. These
- * are quicker made than copies of what is large, unless it is many tensors that are small. */
+ * are quicker made than copies of what is large, unless it is many tensors that are small and no parts of one. */
 static PyObject *taken(Caller *self, Py_ssize_t number)
 {
     Port *port = &self->ports[self->input_count + number];
     onnxc_value *value = &self->results[number], moved = *value;
     uint64_t tensors = 0, bytes = 0;
     PyObject *made;
-    if (weigh(value, &tensors, &bytes) && bytes >= (uint64_t)self->large
-        && bytes / tensors >= (uint64_t)self->large / LOOKED_AT) {
+    const uint64_t large = (uint64_t)self->large;
+    const int is_large = weigh(value, &tensors, &bytes) && bytes >= large;
+    const int in_one = is_large && value->kind == ONNXC_SEQUENCE && tensors >= MANY && bytes >= MUCH * large
+        && are_even(value->data, count_of(value));
+    if (in_one || (is_large && bytes / tensors >= large / LOOKED_AT)) {
         PyObject *owner = PyObject_CallFunction(self->own, "n", number);
         if (owner == NULL) return NULL;
         self->stayed = 1;
-        made = made_of(self, port, &moved, owner);
+        made = in_one ? PyObject_CallMethod(owner, "as_python", NULL) : made_of(self, port, &moved, owner);
         Py_DECREF(owner);
         return made;
     }
@@ -584,9 +601,10 @@ PyDoc_STRVAR(CALLER,
              "Calls of one context, by one caller at a time.\n\n"
              "empty: makes an array of a shape and type; block: an array of so many bytes, from a line of the cache\n"
              "on; own: takes over what the struct of an output of that number owns, and keeps it as long as it is\n"
-             "itself. model, context, results: addresses, the last of the structs of all outputs. large: bytes from\n"
-             "which on a result is in such an array, of which `most` bytes are kept. inputs: (type, number, format, kind,\n"
-             "kind of what an optional holds, rank or -1) of each. outputs: (type, shape or None, bytes) of each.");
+             "itself; its `as_python` tells it as Python has it. model, context, results: addresses, the last of the\n"
+             "structs of all outputs. large: bytes from which on a result is in such an array, of which `most` bytes\n"
+             "are kept. inputs: (type, number, format, kind, kind of what an optional holds, rank or -1) of each.\n"
+             "outputs: (type, shape or None, bytes) of each.");
 
 static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(keywords))
 {

@@ -45,10 +45,10 @@ class Texts(Record):
 
 def as_objects(value: Any) -> Any:
     """An array of numpy's texts, or each of a list, as `str` objects, which C reads; else the value."""
-    if isinstance(value, (list, tuple)) and all(isinstance(item, np.ndarray) for item in value):
-        return [as_objects(item) for item in value]
-    is_text = type(value) is np.ndarray and value.dtype.kind == "U"
-    return value.astype(object) if is_text else value
+    if type(value) is np.ndarray:
+        return value.astype(object) if value.dtype.kind == "U" else value
+    is_list = isinstance(value, (list, tuple)) and all(isinstance(item, np.ndarray) for item in value)
+    return [as_objects(item) for item in value] if is_list else value
 
 
 def lend(texts: Texts | None, name: str, array: np.ndarray, lent: list[Any]) -> int:
