@@ -459,8 +459,9 @@ def test_items_outlive_the_model_and_each_other(load, n):
 
 
 def test_a_part_of_a_large_result_keeps_its_memory_and_nothing_else_does(load):
+    open_model, left = load
     x = rows(LARGE)
-    with load[0]("unlike") as model:
+    with open_model("unlike") as model:
         results = model._library.results
         kept = model(x)[1][:, 5:]
         gc.collect()
@@ -469,6 +470,7 @@ def test_a_part_of_a_large_result_keeps_its_memory_and_nothing_else_does(load):
         del kept
         gc.collect()
         assert not results
+    assert left == []
 
 
 @pytest.mark.parametrize(
