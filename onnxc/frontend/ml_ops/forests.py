@@ -88,6 +88,14 @@ class Forest:
         always: np.ndarray = np.any(every, axis=0)
         return always if np.array_equal(always, has.any(0)) else None
 
+    def scored(self, b: Builder, x: Value, targets: int) -> Value | None:
+        """Above 0 where a target has a weight among a row's leaves, [N, targets], or [targets] where that is
+        so of all rows; None where all have all."""
+        known = self.present(targets)
+        if known is None:
+            return self.counting().emit(b, x, "sum", targets)
+        return None if known.all() else b.constant(known.astype(self.thresholds.dtype))
+
     def with_one_weight(self) -> Forest:
         """The forest whose leaves have their first weight only."""
         _, first = np.unique(self.weight_leaves, return_index=True)
@@ -122,7 +130,8 @@ def _compared(forest: Forest) -> Forest:
 
 def _before(numbers: np.ndarray) -> np.ndarray:
     """The greatest number less than each; NaN, which nothing compares with, before the least."""
-    below = np.nextafter(numbers, np.array(-np.inf, numbers.dtype))
+    with np.errstate(over="ignore"):  # before the least finite number is -infinity
+        below = np.nextafter(numbers, np.array(-np.inf, numbers.dtype))
     return np.where(np.isneginf(numbers), np.array(np.nan, numbers.dtype), below)
 
 

@@ -128,7 +128,8 @@ def _regression(
     b: Builder, x: Value, forest: Forest, aggregate: str, targets: int, base: np.ndarray, transform: str
 ) -> Value:
     """The finished scores [N, targets]. With one target, a leaf that lists several weights has the first:
-    skl2onnx lists a leaf's number once for each class, and ONNX Runtime reads it so."""
+    skl2onnx lists a leaf's number once for each class, and ONNX Runtime reads it so. Of several targets, one
+    that none of a row's leaves has stays 0, whatever its base value."""
     if targets < 1:
         raise ops.TypeMismatch(f"{targets} targets")
     if targets == 1:
@@ -138,8 +139,11 @@ def _regression(
     scores = forest.emit(b, x, AGGREGATES[aggregate], targets)
     if aggregate == "AVERAGE":
         scores = b.map(scores, lambda s: s / float(len(forest.roots)))
-    if len(base) == targets:
-        scores = b.map(scores, floats(b, base, x.dtype), lambda s, c: s + c)
+    if len(base):
+        checked_length(base, targets, "base_values")
+        moved = b.map(scores, floats(b, base, x.dtype), lambda s, c: s + c)
+        has = forest.scored(b, x, targets) if targets > 1 else None
+        scores = moved if has is None else _where(b, has, moved, scores)
     return transformed(b, scores, transform)
 
 
@@ -420,9 +424,8 @@ def _many_classes(
     if len(base):
         checked_length(base, count, "base_values")
         scores = b.map(scores, floats(b, base, x.dtype), lambda s, c: s + c)
-    known, chosen = forest.present(count), scores
-    if not len(base) and (known is None or not known.all()):
-        has = floats(b, known, x.dtype) if known is not None else forest.counting().emit(b, x, "sum", count)
+    chosen, has = scores, None if len(base) else forest.scored(b, x, count)
+    if has is not None:
         chosen = b.map(scores, has, lambda s, h: expr.where(h > 0, s, float("-inf")))
     return top_class(b, chosen), transformed(b, scores, transform)
 

@@ -115,6 +115,33 @@ def stump(leaves, base, transform, names):
     )
 
 
+#: The leaves of a regressor over STUMP, of one target.
+WEIGHTED = {
+    "target_treeids": [0, 0],
+    "target_nodeids": [1, 2],
+    "target_ids": [0, 0],
+    "target_weights": [1.0, 2.0],
+}
+
+
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
+@pytest.mark.parametrize("targets", [[0, 0], [0, 1], [2, 2]])
+def test_base_values_count_where_a_leaf_has_a_weight_for_the_target(aggregate, transform, targets):
+    trees = STUMP | WEIGHTED | {"target_ids": targets, "aggregate_function": aggregate}
+    model = regressor({**trees, "post_transform": transform, "base_values": [0.5, 0.25, -3.0]}, n_targets=3)
+    check(model, np.array([[-1.0] * 5, [1.0] * 5], np.float32))
+
+
+def test_less_than_the_least_number_is_infinity_alone(recwarn):
+    least = float(np.finfo(np.float32).min)
+    trees = (
+        STUMP | WEIGHTED | {"nodes_modes": ["BRANCH_LT", "LEAF", "LEAF"], "nodes_values": [least, 0.0, 0.0]}
+    )
+    check(regressor(trees, n_targets=1), np.array([[least] * 5, [-np.inf] * 5], np.float32))
+    assert not recwarn.list
+
+
 def test_probabilities_become_quantiles():
     rng = np.random.default_rng(1)
     trees = ensemble(rng, 3, 3, targets=[[0, 1, 2]])
@@ -178,17 +205,12 @@ def test_trees_of_version_5(dtype):
         ({"nodes_featureids": [9, 0, 0]}, "less features"),
         ({"aggregate_function": "MEDIAN"}, "no aggregate 'MEDIAN'"),
         ({"post_transform": "SOFT"}, "no transform 'SOFT'"),
+        ({"base_values": [0.5, 0.25]}, "'base_values' has 2 elements where 1"),
+        ({"base_values": [0.5], "n_targets": 2}, "'base_values' has 1 elements where 2"),
     ],
 )
 def test_trees_that_are_none_are_refused(change, reason):
-    trees = STUMP | {
-        "nodes_featureids": [1, 0, 0],
-        "nodes_values": [0.5, 0.0, 0.0],
-        "target_treeids": [0, 0],
-        "target_nodeids": [1, 2],
-        "target_ids": [0, 0],
-        "target_weights": [1.0, 2.0],
-    }
+    trees = STUMP | WEIGHTED | {"nodes_featureids": [1, 0, 0], "nodes_values": [0.5, 0.0, 0.0]}
     circle = {"nodes_modes": ["BRANCH_LEQ", "BRANCH_LEQ", "LEAF"]} if "circle" in reason else {}
     with pytest.raises(ModelErrors, match=reason):
         import_model(regressor({**trees, **circle, **change}))
