@@ -1,14 +1,16 @@
 """Decision trees as ONNX writes them, made into the one form of the core op TreeEnsemble.
 
 That compares with x <= threshold only. x < t is x <= the number before t; > and >= are these with the
-branches swapped; ==, != and set membership are ranges of numbers, found by a small tree of such comparisons.
+branches swapped; ==, != and set membership are ranges of numbers, found by a small tree of such comparisons,
+one for all of a chain of nodes that ask for one number after the other.
 All are exact, NaN and infinities included, as ONNX Runtime compares: a NaN takes the true branch where the
 node says so, and of != always.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -136,16 +138,23 @@ def _before(numbers: np.ndarray) -> np.ndarray:
 
 
 def _with_ranges(forest: Forest, plain: Forest, special: np.ndarray) -> Forest:
-    """Each of the special nodes becomes the root of a small tree over the ranges of its numbers."""
+    """Each special node becomes the root of a small tree over the ranges of its numbers, and of those of the
+    nodes that follow it."""
+    inside, outside, missing = forest.yes.copy(), forest.no.copy(), forest.missing.astype(bool)
+    unequal = forest.modes == NEQ  # NaN is not equal to anything
+    inside[unequal], outside[unequal], missing[unequal] = forest.no[unequal], forest.yes[unequal], False
+    following = _following(forest, special, inside, outside)
+    absorbed = set(following.values())
+    unused = itertools.chain(sorted(absorbed), itertools.count(len(forest.features)))
     rows: dict[int, tuple] = {}
-    count = len(forest.features)
-    for node in special:
-        mode, missing = forest.modes[node], bool(forest.missing[node])
-        yes, no = forest.yes[node], forest.no[node]
-        numbers = forest.members[node] if mode == MEMBER else forest.thresholds[node : node + 1]
-        if mode == NEQ:  # NaN is not equal to anything
-            yes, no, missing = no, yes, False
-        count = _ranges(rows, int(node), count, int(forest.features[node]), numbers, (no, yes), missing)
+    for first in sorted({*special.tolist()} - absorbed):
+        nodes = [first]
+        while nodes[-1] in following:
+            nodes.append(following[nodes[-1]])
+        numbers = np.concatenate([_numbers(forest, node) for node in nodes])
+        branches = outside[nodes[-1]], inside[first]
+        _ranges(rows, first, unused, forest.features[first], numbers, branches, bool(missing[nodes].any()))
+    count = max([len(forest.features), *(node + 1 for node in rows)])
     total = [np.concatenate([a, np.zeros(count - len(a), a.dtype)]) for a in _columns(plain)]
     for node, values in rows.items():
         for array, value in zip(total, values, strict=True):
@@ -161,6 +170,25 @@ def _with_ranges(forest: Forest, plain: Forest, special: np.ndarray) -> Forest:
     )
 
 
+def _following(
+    forest: Forest, special: np.ndarray, inside: np.ndarray, outside: np.ndarray
+) -> dict[int, int]:
+    """The node behind a special one that looks for more numbers of its feature with the same end, where
+    nothing else leads there. Converters write sets of categories so."""
+    ends = np.concatenate([forest.yes, forest.no, forest.roots])
+    named = np.bincount(ends[ends >= 0], minlength=len(forest.features))
+    nodes = special[outside[special] >= 0]
+    behind = outside[nodes]
+    alike = (forest.modes[behind] >= EQ) & (inside[behind] == inside[nodes]) & (named[behind] == 1)
+    alike &= (forest.features[behind] == forest.features[nodes]) & (behind != nodes)
+    return dict(zip(nodes[alike].tolist(), behind[alike].tolist(), strict=True))
+
+
+def _numbers(forest: Forest, node: int) -> np.ndarray:
+    """What a special node compares with."""
+    return forest.members[node] if forest.modes[node] == MEMBER else forest.thresholds[node : node + 1]
+
+
 def _columns(forest: Forest) -> tuple[np.ndarray, ...]:
     return forest.features, forest.thresholds, forest.yes, forest.no, forest.missing
 
@@ -168,14 +196,14 @@ def _columns(forest: Forest) -> tuple[np.ndarray, ...]:
 def _ranges(
     rows: dict[int, tuple],
     node: int,
-    count: int,
+    unused: Iterator[int],
     feature: int,
     numbers: np.ndarray,
     branches: tuple[int, int],
     missing: bool,
-) -> int:
+) -> None:
     """Writes nodes that take branches[1] where the feature is one of the numbers, the first at `node` and
-    more from `count` on; the new count. Between sorted bounds, ranges outside and inside alternate."""
+    more at unused places. Between sorted bounds, ranges outside and inside alternate."""
     known = np.unique(numbers[~np.isnan(numbers)])
     pairs = np.stack([_before(known), known], 1).reshape(-1)
     inside_first = int(len(known) and np.isneginf(known[0]))
@@ -185,7 +213,7 @@ def _ranges(
     if not len(bounds):
         inside = branches[inside_first]
         rows[node] = (feature, np.nan, branches[1], inside, missing)
-        return count
+        return
     goal = int(np.flatnonzero(kinds == int(missing))[0])  # the range that a NaN is sent to
     pending = [(node, 0, len(bounds))]
     while pending:
@@ -196,11 +224,9 @@ def _ranges(
             if start == stop:
                 ends.append(branches[kinds[start]])
             else:
-                ends.append(count)
-                pending.append((count, start, stop))
-                count += 1
+                ends.append(next(unused))
+                pending.append((ends[-1], start, stop))
         rows[at] = (feature, bounds[middle], *ends, goal <= middle)
-    return count
 
 
 # Leaves ------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from support.forests import MODES, classifier, ensemble, one_node, regressor, te
 
 from onnxc.diagnostics import ModelErrors
 from onnxc.frontend.importer import import_model
+from onnxc.ir import ops
 from onnxc.ir.interpret import run_graph
 
 TARGETS = ([[0]], [[0, 0, 0]], [[0], [2], [1]], [[0, 2], [1, 1]])
@@ -191,6 +192,58 @@ def test_trees_of_version_5(dtype):
         [x.astype(np.float16)],
     )
     assert found.tolist() == [[0, 10], [1, 8], [1, 8], [4, 8], [1, 8], [0, 10], [1, 8]]
+
+
+def chain(**changes):
+    """A regressor that asks for 0, 1, 2, 4, 6, 9 one after the other, as converters write sets, all but the
+    last with one end; changes: attributes of nodes."""
+    numbers = [0.0, 1.0, 2.0, 4.0, 6.0, 9.0]
+    count = len(numbers)
+    nodes = {
+        "nodes_featureids": [0] * count,
+        "nodes_modes": ["BRANCH_EQ"] * count,
+        "nodes_values": numbers,
+        "nodes_truenodeids": [count] * count,
+        "nodes_falsenodeids": [*range(1, count), count + 1],
+        "nodes_missing_value_tracks_true": [0] * count,
+    }
+    for name, at in changes.items():
+        for place, value in at.items():
+            nodes[f"nodes_{name}"][place] = value
+    leaves = {name: values[-1:] * 2 for name, values in nodes.items()} | {"nodes_modes": ["LEAF"] * 2}
+    numbered = {"nodes_treeids": [0] * (count + 2), "nodes_nodeids": [*range(count + 2)]}
+    weights = {"target_nodeids": [count, count + 1], "target_weights": [1.0, 2.0]}
+    trees = STUMP | WEIGHTED | weights | numbered | {name: nodes[name] + leaves[name] for name in nodes}
+    return regressor(trees, n_targets=1)
+
+
+NOT_EQUAL = {"modes": {3: "BRANCH_NEQ"}, "truenodeids": {3: 4}, "falsenodeids": {3: 6}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "depth"),
+    [
+        ({}, 4),  # among twelve bounds
+        ({"missing_value_tracks_true": {0: 1}}, 4),
+        (NOT_EQUAL, 4),
+        ({**NOT_EQUAL, "missing_value_tracks_true": {3: 1}}, 4),
+        ({"featureids": {3: 1}}, 3 + 2 + 3),
+        ({"truenodeids": {2: 7}}, 3 + 2 + 3),
+    ],
+)
+def test_numbers_that_nodes_look_for_one_after_the_other_are_one_set(changes, depth):
+    model = chain(**changes)
+    x = np.random.default_rng(3).integers(-1, 11, (60, 5)).astype(np.float32)
+    x[::7], x[1::7] = np.nan, x[1::7] + 0.5
+    check(model, x)
+    (op,) = (n.op for n in import_model(model).graph.nodes if isinstance(n.op, ops.TreeEnsemble))
+    assert op.depth == depth
+
+
+def test_each_node_of_a_set_says_where_nan_goes():
+    graph = import_model(chain(missing_value_tracks_true={2: 1})).graph
+    (found,) = run_graph(graph, [np.full((1, 5), np.nan, np.float32)])
+    assert found.tolist() == [[1]]
 
 
 @pytest.mark.parametrize(
