@@ -2,9 +2,8 @@
 
 That compares with x <= threshold only. x < t is x <= the number before t; > and >= are these with the
 branches swapped; ==, != and set membership are ranges of numbers, found by a small tree of such comparisons,
-one for all of a chain of nodes that ask for one number after the other.
-All are exact, NaN and infinities included, as ONNX Runtime compares: a NaN takes the true branch where the
-node says so, and of != always.
+one for all of a chain of nodes that ask for one number after the other. All are exact, NaN and infinities
+included, as ONNX Runtime compares: a NaN takes the true branch where the node says so, and of != always.
 """
 
 from __future__ import annotations
