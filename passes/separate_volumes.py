@@ -137,7 +137,8 @@ def _members(graph: Graph, count: Dimension, before: set[Node]) -> tuple[dict[No
 def _single(node: Node, count: Dimension) -> Single | None:
     """What a node does to each of `count` volumes; None where they are not apart, or none of its operands has
     them."""
-    if len(node.outputs) != 1 or not all(isinstance(v.type, TensorType) for v in node.inputs):
+    values = (*node.inputs, *node.outputs)
+    if len(node.outputs) != 1 or not all(isinstance(v.type, TensorType) for v in values):
         return None
     op, out = node.op, node.outputs[0].shape
     if not out or dims.equal(out[0], count) is not True:

@@ -56,8 +56,11 @@ def _found(value: Value, steps: int) -> Progression | None:
             operands = [progression(v, steps - 1) for v in node.inputs]
             shapes = [v.shape for v in node.inputs]
             return _of_map(body, operands, shapes, value.shape)
-    x = progression(node.inputs[0], steps - 1) if node.inputs else None
-    return None if x is None else _moved(node.op, x, node.inputs[0].shape, value.shape)
+        case Slice() | Transpose() | Broadcast() | Reshape():
+            (moved,) = node.inputs
+            x = progression(moved, steps - 1)
+            return None if x is None else _moved(node.op, x, moved.shape, value.shape)
+    return None
 
 
 def _of_constant(constant: Constant) -> Progression | None:

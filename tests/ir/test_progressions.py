@@ -52,6 +52,7 @@ def test_what_makes_a_value_tells_how_it_grows(line, start, steps):
         "%0 = map(%i) { cast($0, int64) }",
         f"{RANGE} %0 = broadcast(%r) shape=(m)",
         "%c = constant int64[2, 3] (0, 1, 2, 3, 4, 5) %0 = reshape(%c) shape=(3, 2)",
+        "%s = runtime_call(%u) symbol=f : seq<int64[n]> %0 = runtime_call(%s) symbol=f : int64[n]",
     ],
 )
 def test_what_grows_otherwise_or_may_is_none(line):

@@ -5,10 +5,12 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from support.pass_text import agrees, clean, operands
+from support.pass_text import agrees, among_containers, clean, operands
+from support.storage_models import HEAVY, model
 
 from onnxc.driver import optimise, passes
 from onnxc.facts import Facts
+from onnxc.frontend.importer import import_model
 from onnxc.ir import interpret
 from onnxc.ir.text_parser import parse
 from onnxc.ir.verify import verify
@@ -149,6 +151,11 @@ GRAPHS = {
         %5 = elements() dims=(l) shape=(1)
         return %0, %3, %5
     }""",
+    "scatter": """graph g(%x: float32[4, n], %i: int64[2, 1], %u: float32[2, n]) {
+        %0 = scatter(%x, %i, %u) form=nd
+        %1 = map(%0) { mul($0, 2.0) }
+        return %1
+    }""",
 }
 
 
@@ -187,3 +194,27 @@ def test_targets_of_which_passes_see_the_same_have_one_optimised_graph(name):
 def test_passes_see_the_cache_that_bands_are_for():
     smaller = replace(TARGET, facts=replace(TARGET.facts, level2_bytes=512))
     assert smaller.seen_by_passes != TARGET.seen_by_passes
+
+
+@pytest.mark.parametrize("form", ["float32", "float16", "qdq"])
+@pytest.mark.parametrize("operator", HEAVY)
+def test_containers_of_values_stand_beside_every_operator(operator, form):
+    tolerance = {"float32": 1e-4, "float16": 1e-2, "qdq": 1}[form]
+    graph = import_model(model(operator, form, symbolic=True, side=4)).graph
+    are_kept_among_containers(graph, tolerance, n0=2, n2=4, n3=3)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_containers_of_values_stand_beside_all_that_passes_change(name):
+    are_kept_among_containers(parse(GRAPHS[name]), 1e-5, m=2, n=3)
+
+
+def are_kept_among_containers(graph, tolerance, **sizes):
+    graph = among_containers(graph)
+    inputs = operands(graph, **sizes)
+    expected = interpret.run_graph(graph, inputs, sizes)
+    found = interpret.run_graph(optimise(graph, TARGET), inputs, sizes)
+    for actual, wanted in zip(found, expected, strict=True):
+        assert type(actual) is type(wanted)
+        if not isinstance(actual, dict | None):
+            np.testing.assert_allclose(actual, wanted, rtol=tolerance, atol=tolerance)

@@ -1,8 +1,12 @@
 """Tests of passes: IR text in, IR text out, and the same results of both."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from onnxc.ir import dims, dtypes, interpret
+from onnxc.ir.graph import MapType, OptionalType, Rewriter, SequenceType, TensorType, UnrankedType, Value
+from onnxc.ir.ops import Elements, RuntimeCall
 from onnxc.ir.text_parser import parse
 from onnxc.ir.verify import verify
 from onnxc.passes.eliminate_dead import eliminate_dead
@@ -42,9 +46,22 @@ def agrees(step, text, constants=None, inputs=None, tolerance=0.0, **sizes):
 
 
 def operands(graph, **sizes):
-    """A random array for each input, the same ones at every call."""
+    """A random value for each input, the same ones at every call: an array, a sequence of one."""
     random = np.random.default_rng(1)
-    return [array(random, v.dtype, [dims.evaluate(d, sizes) for d in v.shape]) for v in graph.inputs]
+    return [_operand(random, value.type, sizes) for value in graph.inputs]
+
+
+def _operand(random, type_, sizes):
+    match type_:
+        case SequenceType(element=element):
+            return [_operand(random, element, sizes)]
+        case OptionalType():
+            return None
+        case MapType():
+            return {}
+        case UnrankedType(dtype=dtype):
+            return array(random, dtype, [2])
+    return array(random, type_.dtype, [dims.evaluate(d, sizes) for d in type_.shape])
 
 
 def array(random, dtype, shape):
@@ -58,3 +75,34 @@ def array(random, dtype, shape):
 def ops(graph):
     """The names of the nodes' ops, in order."""
     return [type(node.op).__name__ for node in graph.nodes]
+
+
+def among_containers(graph):
+    """The graph whose inputs are taken out of sequences, and whose every value is also put into a sequence
+    and an optional; sequences, optionals, maps and tensors of an unknown rank go through it besides."""
+    image = TensorType("float32", (2, 3))
+    besides = [
+        Value(type_)
+        for type_ in (
+            SequenceType(image),
+            OptionalType(image),
+            UnrankedType("float32"),
+            MapType("string", "float32"),
+        )
+    ]
+    rewriter, outputs = Rewriter(graph), list(besides)
+
+    def call(symbol, type_, *inputs):
+        return rewriter.add(RuntimeCall(symbol, (type_,)), inputs)[0]
+
+    (first,) = rewriter.add(Elements((0,), ()), ())
+    sequences = [Value(SequenceType(value.type)) for value in graph.inputs]
+    for value, sequence in zip(graph.inputs, sequences):
+        rewriter.replace([value], [call("sequence_at", value.type, sequence, first)])
+    for node in graph.nodes:
+        copied = rewriter.copy(node)
+        for value in (*copied.inputs, *copied.outputs):
+            outputs.append(call("sequence_construct", SequenceType(value.type), value, value))
+            outputs.append(call("optional", OptionalType(value.type), value))
+    found = rewriter.finish()
+    return replace(found, inputs=(*sequences, *besides), outputs=(*found.outputs, *outputs))
