@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from onnx import GraphProto
 
 from ...ir import dims, dtypes, expr, ops
 from ...ir.builder import Builder
@@ -17,6 +18,7 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
 from ...records import dataclass
+from ..rule_builder import RuleBuilder
 from ..rules import onnx_op
 from .common import element_type, generate, insert_axes, one_of, require, wide
 from .movement import padded
@@ -202,13 +204,7 @@ def attend(
     """softmax(scale * q k + bias) v of [batch, heads, length, size] each, where several heads of the query
     may share one of the key, and, where wanted, what `qk_matmul_output_mode` exposes. Queries whose bias is
     -inf everywhere give 0 where there may be such."""
-    heads, groups = q.shape[1], k.shape[1]
-    known = isinstance(heads, int) and isinstance(groups, int)
-    if heads != groups and known and (groups == 0 or dims.remainder(heads, groups) != 0):
-        raise ops.TypeMismatch(f"{heads} heads of the query share {groups} of the key")
-    q, factor = _scaled(b, q, scale)
-    sharing = 1 if heads == groups else dims.floor_divide(heads, groups)
-    grouped = b.reshape(q, (q.shape[0], groups, sharing, *q.shape[2:])) if heads != groups else q
+    grouped, factor = _by_group(b, q, k, scale)
     scores = None
     # no kernel computes attention of float64 as one
     if softcap == 0 and exposed is None and precision in (None, 1) and q.dtype != "float64":
@@ -219,6 +215,48 @@ def attend(
         )
         scores = b.reshape(scores, (*q.shape[:3], k.shape[2]))
     return b.reshape(y, (*q.shape[:3], v.shape[3])), scores
+
+
+@onnx_op(since=1, domain="ai.onnx.preview", ranks={"Q": 4, "K": 4, "V": 4})
+def FlexAttention(b, Q, K, V, *, prob_mod=None, scale=None, score_mod=None, softmax_precision=None):
+    """Attention whose scores and probabilities graphs may change, in the precision of the softmax."""
+    precision = "float64" if Q.dtype == "float64" else "float32"
+    if softmax_precision is not None:
+        precision = element_type(softmax_precision, "softmax_precision")
+    if score_mod is None and prob_mod is None and precision == "float32":
+        return attend(b, Q, K, V, None, scale)[0]
+    q, factor = _by_group(b, Q, K, scale)
+    head, shape = "h" if q.rank == 5 else "", (*Q.shape[:3], K.shape[2])
+    products = b.contract(f"bg{head}qd", "bgkd", f"bg{head}qk", b.map(q, lambda e: e * factor), K)
+    scores = _changed(b, score_mod, b.reshape(b.cast(products, precision), shape), "scores")
+    chances = _changed(b, prob_mod, softmax(b, scores, [3]), "probabilities")
+    grouped = b.reshape(chances, products.shape)
+    y = b.contract(f"bg{head}qk", "bgke", f"bg{head}qe", grouped, b.cast(V, precision))
+    return b.reshape(b.cast(y, Q.dtype), (*Q.shape[:3], V.shape[3]))
+
+
+def _changed(b: RuleBuilder, proto: GraphProto | None, x: Value, what: str) -> Value:
+    """What a graph makes of a value, of the same type."""
+    if proto is None:
+        return x
+    found = b.site.body(b, proto, [x])
+    if len(found) != 1 or found[0].rank != x.rank or found[0].dtype != x.dtype:
+        given = ", ".join(str(v.type) for v in found) or "nothing"
+        raise ops.TypeMismatch(f"the graph that changes the {what} {x.type} gives {given}")
+    require(b, zip(found[0].shape, x.shape), f"the graph that changes the {what}")
+    return found[0]
+
+
+def _by_group(b: Builder, q: Value, k: Value, scale: float | None) -> tuple[Value, float]:
+    """(query, factor of its products), where several heads share one of the key with an axis of these."""
+    heads, groups = q.shape[1], k.shape[1]
+    known = isinstance(heads, int) and isinstance(groups, int)
+    if heads != groups and known and (groups == 0 or dims.remainder(heads, groups) != 0):
+        raise ops.TypeMismatch(f"{heads} heads of the query share {groups} of the key")
+    q, factor = _scaled(b, q, scale)
+    if heads == groups:
+        return q, factor
+    return b.reshape(q, (q.shape[0], groups, dims.floor_divide(heads, groups), *q.shape[2:])), factor
 
 
 def _scaled(b: Builder, q: Value, scale: float | None) -> tuple[Value, float]:
