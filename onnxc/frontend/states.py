@@ -3,6 +3,7 @@
 The two may share memory, so that a run changes it in place. A state that grows along an axis (the keys of
 an attention, [batch, heads, length, depth]) is taken and given with that axis first, [length, batch, heads,
 depth]: what is there stays where it is, and what is new is written behind it. Kernels read either order.
+A state does not grow along an axis of a known size: where only the run knows the next one, it compares them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from dataclasses import replace
 from ..errors import ModelError, quote
 from ..ir import dims
 from ..ir.dims import Dimension
-from ..ir.graph import Graph, Node, Rewriter, TensorType, Value
-from ..ir.ops import Concat, Transpose
+from ..ir.graph import Graph, Node, Rewriter, TensorType, Value, make_node
+from ..ir.ops import Concat, Require, Reshape, Transpose
 from ..ir.verify import growing_axis
 
 
@@ -28,13 +29,36 @@ def with_states(graph: Graph, outputs: Sequence[str], wanted: Mapping[str, str])
     for k, r in pairs.items():
         before, after = graph.inputs[k].type, graph.outputs[r].type
         try:
-            axis = growing_axis(before, after)
+            graph = _of_known_sizes(graph, k, r)
+            axis = growing_axis(before, graph.outputs[r].type)
         except ValueError as error:
             reason = f"{before} cannot become {after}: {error}"
             raise ModelError(f"the state {quote(inputs[k])} = {quote(outputs[r])}: {reason}") from None
         if axis is not None and any(d != 1 for d in graph.inputs[k].shape[:axis]):
             graph = _axis_first(graph, k, r, axis)
     return replace(graph, states=tuple(pairs.items()))
+
+
+def _of_known_sizes(graph: Graph, old: int, new: int) -> Graph:
+    """graph whose runs fail where a next value has another size than a number that its state has; ValueError
+    where that is known of all."""
+    before, value = graph.inputs[old].type, graph.outputs[new]
+    after = value.type
+    if not isinstance(before, TensorType) or not isinstance(after, TensorType) or before.rank != after.rank:
+        return graph
+    shape = tuple(size if isinstance(size, int) else d for size, d in zip(before.shape, after.shape))
+    if shape == after.shape:
+        return graph
+    origin = "" if value.producer is None else value.producer.origin
+    needed = []
+    for size, found in zip(shape, after.shape):
+        if dims.equal(size, found) is False:
+            raise ValueError(f"a size of {size} does not grow to {found}")
+        if size != found:
+            needed.append(make_node(Require("equal", (found, size)), (), origin))
+    sized = make_node(Reshape(shape), [value], origin, [value.name])
+    outputs = (*graph.outputs[:new], *sized.outputs, *graph.outputs[new + 1 :])
+    return replace(graph, nodes=(*graph.nodes, *needed, sized), outputs=outputs)
 
 
 def sizes_of_states(graph: Graph, outputs: Sequence[str], wanted: Mapping[str, str]) -> dict[str, int]:
