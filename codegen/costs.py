@@ -25,13 +25,13 @@ from ..target import LINE, Ability, Dot, Matrix, Target
 #: Instructions in whose time an operation on a vector is done, where that is not one.
 INSTRUCTIONS = {
     "exp": 20,
-    "tanh": 22,
-    "log": 54,
+    **dict.fromkeys(("tanh", "expm1"), 22),
+    **dict.fromkeys(("log", "log1p"), 54),
     "erf": 20,
     **dict.fromkeys(("sin", "cos"), 72),
     "acos": 36,
-    **dict.fromkeys(("tan", "atan", "asin"), 98),
-    **dict.fromkeys(("sinh", "cosh", "atanh"), 130),
+    **dict.fromkeys(("tan", "atan", "asin", "atanh"), 98),
+    **dict.fromkeys(("sinh", "cosh"), 130),
     **dict.fromkeys(("asinh", "acosh", "pow"), 275),
     **dict.fromkeys(("mod", "fmod"), 16),
     **dict.fromkeys(("round", "floor", "ceil", "trunc"), 2),

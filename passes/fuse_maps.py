@@ -28,7 +28,9 @@ CHEAP = 1  # instructions that may be repeated for every reader
 #: stored.
 _DEAR = (
     "exp",
+    "expm1",
     "log",
+    "log1p",
     "pow",
     "tanh",
     "erf",

@@ -24,7 +24,7 @@ from ..ir.ranges import MODERATE
 #: Operations that take a small difference of what they are given for a small one.
 SMOOTH = frozenset(
     ("input", "const", "neg", "abs", "add", "sub", "mul", "div", "min", "max", "fma")
-    + ("exp", "log", "sqrt", "tanh", "erf")
+    + ("exp", "expm1", "log", "log1p", "sqrt", "tanh", "erf")
 )
 
 

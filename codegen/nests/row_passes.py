@@ -40,7 +40,8 @@ REDUCED, NUMBER, KEPT = 1 << 16, 2 << 16, 3 << 16
 
 #: Operations whose result is NaN where an argument is.
 _KEEP_NAN = frozenset(
-    ("add", "sub", "mul", "div", "neg", "abs", "min", "max", "exp", "log", "sqrt", "tanh", "erf", "cast")
+    ("add", "sub", "mul", "div", "neg", "abs", "min", "max", "cast")
+    + ("exp", "expm1", "log", "log1p", "sqrt", "tanh", "erf")
 )
 
 

@@ -1,7 +1,9 @@
-"""exp and log on vectors of float32 and float64, and what stands on exp alone: softmax, sigmoid.
+"""exp and log on vectors of float32 and float64, these beside 1, and on exp alone softmax and sigmoid.
 
 exp    x = n * ln 2 + r; a polynomial of r, scaled by a power of two
 log    x = m * 2**e; a polynomial of m near 1
+expm1  the polynomial less 1, scaled, and what that takes from the power of two
+log1p  1 + x = m * 2**e; m - 1 made of x, of which nothing is lost
 """
 
 from __future__ import annotations
@@ -77,6 +79,11 @@ def power_of_two(v: Vectors, t: str) -> str:
     return v.from_bits(v.of(form.words).shift_left(v.bits(t), form.fraction))
 
 
+def _root_bits(form: _Format) -> int:
+    """The bits of sqrt(1/2)."""
+    return int(sqrt(0.5) * 2 ** (form.fraction + 1)) + ((form.bias - 2) << form.fraction)
+
+
 def split(v: Vectors, x: str) -> tuple[str, str]:
     """(m, e): x = m * 2**e with m in [sqrt(1/2), sqrt(2)), of a positive x; e as a float. Subnormal
     numbers too."""
@@ -85,8 +92,7 @@ def split(v: Vectors, x: str) -> tuple[str, str]:
     lift = form.fraction + 1
     tiny = v.compare("lt", x, v.constant(2.0 ** (1 - form.bias)))
     x = v.select(tiny, v.mul(x, v.constant(2.0**lift)), x)
-    # the bits of sqrt(1/2)
-    root = int(sqrt(0.5) * 2 ** (form.fraction + 1)) + ((form.bias - 2) << form.fraction)
+    root = _root_bits(form)
     distance = words.sub(v.bits(x), words.constant(root))
     exponent = words.shift_right(distance, form.fraction)
     m = v.from_bits(
@@ -96,6 +102,20 @@ def split(v: Vectors, x: str) -> tuple[str, str]:
     e = v.from_bits(words.add(exponent, v.bits(v.constant(rounder))))
     e = v.sub(e, v.select(tiny, v.constant(rounder + lift), v.constant(rounder)))
     return m, e
+
+
+def _split_beside_one(v: Vectors, u: str, w: str) -> tuple[str, str]:
+    """(f, e): 1 + u = (1 + f) * 2**e with 1 + f in [sqrt(1/2), sqrt(2)), f rounded once; w is 1 + u rounded,
+    and positive. e as a float."""
+    form = FORMATS[v.dtype]
+    words = v.integers
+    distance = words.sub(v.bits(w), words.constant(_root_bits(form)))
+    scale = words.bit_and(distance, words.constant(-1 << form.fraction))  # e where exponents stand
+    four = v.from_bits(words.sub(v.bits(v.constant(4)), scale))  # 2**-e may be subnormal
+    f = v.add(v.from_bits(words.sub(v.bits(u), scale)), v.fma(four, v.constant(0.25), v.constant(-1)))
+    rounder = v.constant(form.rounder)
+    exponent = words.shift_right(distance, form.fraction)
+    return f, v.sub(v.from_bits(words.add(exponent, v.bits(rounder))), rounder)
 
 
 def _log_ends(v: Vectors, x: str, result: str) -> str:
@@ -180,14 +200,18 @@ def exp32(v: Vectors, x: str) -> str:
 
 
 def log32(v: Vectors, x: str) -> str:
-    form = FORMATS["float32"]
     m, e = split(v, x)
-    f = v.sub(m, v.constant(1))
+    return _log_ends(v, x, _log32_of(v, v.sub(m, v.constant(1)), e))
+
+
+def _log32_of(v: Vectors, f: str, e: str) -> str:
+    """log((1 + f) * 2**e)."""
+    form = FORMATS["float32"]
     square = v.mul(f, f)
     y = v.mul(v.mul(square, f), v.polynomial(f, _LOG32))
     y = v.fma(e, v.constant(form.ln2_low), y)
     y = v.fma(square, v.constant(-0.5), y)
-    return _log_ends(v, x, v.fma(e, v.constant(form.ln2_high), v.add(f, y)))
+    return v.fma(e, v.constant(form.ln2_high), v.add(f, y))
 
 
 # float64 -----------------------------------------------------------------------------------------
@@ -260,19 +284,45 @@ def half_exp(v: Vectors, x: str) -> str:
 
 
 def log64(v: Vectors, x: str, short: bool = False) -> str:
-    """f - (f²/2 - (s (f²/2 + R) + e ln2_low)) + e ln2_high with s = f / (2 + f), R = log((1+s)/(1-s))/s -
-    2."""
-    form = FORMATS["float64"]
     m, e = split(v, x)
-    f = v.sub(m, v.constant(1))
+    return _log_ends(v, x, _log64_of(v, v.sub(m, v.constant(1)), e, short))
+
+
+def _log64_of(v: Vectors, f: str, e: str, short: bool = False) -> str:
+    """log((1 + f) * 2**e) = f - (f²/2 - (s (f²/2 + R) + e ln2_low)) + e ln2_high with s = f / (2 + f), R =
+    log((1+s)/(1-s))/s - 2."""
+    form = FORMATS["float64"]
     s = v.div(f, v.add(f, v.constant(2)))
     z = v.mul(s, s)
     coefficients = _ATANH_SHORT if short else ATANH
     rest = v.mul(z, v.polynomial(z, [2 * c for c in coefficients]))
     half = v.mul(v.mul(f, f), v.constant(0.5))
     inner = v.add(v.mul(s, v.add(half, rest)), v.mul(e, v.constant(form.ln2_low)))
-    result = v.sub(v.mul(e, v.constant(form.ln2_high)), v.sub(v.sub(half, inner), f))
-    return _log_ends(v, x, result)
+    return v.sub(v.mul(e, v.constant(form.ln2_high)), v.sub(v.sub(half, inner), f))
+
+
+# Beside 1 ----------------------------------------------------------------------------------------
+
+
+def expm1(v: Vectors, x: str) -> str:
+    """exp(x) - 1 = 2 * (p * 2**(n-1) + (2**(n-1) - 1/2)) with exp(x) = (1 + p) * 2**n: where n is 0 only p is
+    left, and before it is doubled nothing overflows."""
+    offset = FORMATS[v.dtype].bias - 1
+    if v.dtype == "float64":
+        p, _, t = _expm1_reduced(v, _clamp(v, x, -40.0, 710.0), offset)
+    else:
+        r, _, t = _reduced(v, _clamp(v, x, -20.0, 89.0), offset)
+        p = v.fma(v.mul(r, r), v.polynomial(r, _EXP32[:-2]), r)
+    power = power_of_two(v, t)
+    half = v.fma(power, p, v.sub(power, v.constant(0.5)))
+    return v.copysign(v.add(half, half), x)
+
+
+def log1p(v: Vectors, x: str) -> str:
+    """log(1 + x)"""
+    w = v.add(x, v.constant(1))
+    of = _log32_of if v.dtype == "float32" else _log64_of
+    return v.copysign(_log_ends(v, w, of(v, *_split_beside_one(v, x, w))), x)
 
 
 # Softmax and sigmoid -----------------------------------------------------------------------------

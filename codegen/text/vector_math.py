@@ -11,7 +11,7 @@ is given. `pieces.py` has those that are looked up.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf, log, nan
+from math import log, nan
 
 from ...target import Ability
 from . import pieces, powers, remainders
@@ -22,7 +22,9 @@ from .exponentials import (
     exp32,
     exp64,
     exp_quotient,
+    expm1,
     half_exp,
+    log1p,
     log32,
     log64,
     nearest,
@@ -210,8 +212,7 @@ def _acosh64(v: Vectors, x: str) -> str:
 def _atanh64(v: Vectors, x: str) -> str:
     a = v.abs(x)
     u = v.div(v.add(a, a), v.sub(v.constant(1), a))
-    infinite = v.compare("eq", u, v.constant(inf))
-    return v.copysign(v.mul(_log1p_or_log(v, u, infinite, u, 0.0), v.constant(0.5)), x)
+    return v.copysign(v.mul(log1p(v, u), v.constant(0.5)), x)
 
 
 def _erf64(v: Vectors, x: str) -> str:
@@ -224,7 +225,9 @@ def _erf64(v: Vectors, x: str) -> str:
 
 _SINGLE: dict[str, Callable[..., str]] = {
     "exp": exp32,
+    "expm1": expm1,
     "log": log32,
+    "log1p": log1p,
     "tanh": _tanh32,
     "erf": _erf32,
     "acos": acos32,
@@ -240,7 +243,9 @@ def _same(double: Callable[..., str]) -> Callable[..., str]:
 
 _DOUBLE: dict[str, Callable[..., str]] = {
     "exp": _same(exp64),
+    "expm1": _same(expm1),
     "log": log64,
+    "log1p": _same(log1p),
     "tanh": _same(_tanh64),
     "erf": _same(_erf64),
     "pow": powers.power,

@@ -22,9 +22,9 @@ ACTIVATIONS: dict[str, Callable[[Expr, float, float], Expr]] = {
     "thresholdedrelu": lambda x, a, b: expr.where(x > a, x, 0),
     "scaledtanh": lambda x, a, b: expr.tanh(x * b) * a,
     "hardsigmoid": lambda x, a, b: (x * a + b).clip(0, 1),
-    "elu": lambda x, a, b: expr.where(x >= 0, x, (expr.exp(x) - 1) * a),
+    "elu": lambda x, a, b: expr.where(x >= 0, x, expr.expm1(x) * a),
     "softsign": lambda x, a, b: x / (1 + abs(x)),
-    "softplus": lambda x, a, b: x.maximum(0) + expr.log(1 + expr.exp(-abs(x))),
+    "softplus": lambda x, a, b: expr.softplus(x),
 }
 
 

@@ -109,7 +109,9 @@ OPERATIONS: dict[str, Operation] = {
     "abs": Operation(1, np.abs),
     "sign": Operation(1, np.sign),
     "exp": Operation(1, np.exp),
+    "expm1": Operation(1, np.expm1),
     "log": Operation(1, np.log),
+    "log1p": Operation(1, np.log1p),
     "sqrt": Operation(1, np.sqrt),
     "floor": Operation(1, np.floor),
     "ceil": Operation(1, np.ceil),
@@ -622,6 +624,7 @@ def _function(name: str) -> Callable[..., Expr]:
 
 
 exp, log, sqrt, erf, tanh = map(_function, ("exp", "log", "sqrt", "erf", "tanh"))
+expm1, log1p = map(_function, ("expm1", "log1p"))
 floor, ceil, round_ = map(_function, ("floor", "ceil", "round"))
 isnan, isinf, sign, power = map(_function, ("isnan", "isinf", "sign", "pow"))
 
@@ -629,6 +632,11 @@ isnan, isinf, sign, power = map(_function, ("isnan", "isinf", "sign", "pow"))
 def sigmoid(x: Expr) -> Expr:
     """1 / (1 + exp(-x))"""
     return 1 / (1 + exp(-x))
+
+
+def softplus(x: Expr) -> Expr:
+    """log(1 + exp(x)), without overflow, and as exact where that vanishes."""
+    return x.maximum(0) + log1p(exp(-abs(x)))
 
 
 def sum_of(terms: Iterable[Expr]) -> Expr:

@@ -231,7 +231,9 @@ def test_float_arithmetic_rounds_after_each_operation(dtype):
     "name",
     [
         "exp",
+        "expm1",
         "log",
+        "log1p",
         "sqrt",
         "floor",
         "ceil",

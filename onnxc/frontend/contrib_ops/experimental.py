@@ -10,7 +10,6 @@ import numpy as np
 from ...ir import expr, ops
 from ...ir.graph import Value
 from ..onnx_ops import activations, movement, normalization
-from ..onnx_ops.activations import softplus
 from ..onnx_ops.common import along
 from ..rules import Types, onnx_op
 from .schema import INTEGERS, Wide
@@ -40,7 +39,7 @@ def ScaledTanh(b, input: Wide, *, alpha: float | None = None, beta: float | None
 @onnx_op(since=1, outputs="Y")
 def ParametricSoftplus(b, X: Wide, *, alpha: float | None = None, beta: float | None = None):
     outer, inner = 1.0 if alpha is None else alpha, 1.0 if beta is None else beta
-    return b.map(X, lambda x: outer * softplus(inner * x))
+    return b.map(X, lambda x: outer * expr.softplus(inner * x))
 
 
 @onnx_op(since=1, outputs="output")

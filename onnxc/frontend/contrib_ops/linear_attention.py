@@ -16,7 +16,6 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
-from ..onnx_ops.activations import softplus
 from ..onnx_ops.common import generate, insert_axes, one_of, scalar, widened, with_length, with_size, zeros
 from ..onnx_ops.convolution import by_channels
 from ..onnx_ops.normalization import RMSNormalization
@@ -295,7 +294,7 @@ def _decay(
         a_log = b.reshape(a_log, (heads, 1))
         bias = bias if bias.rank == 2 else b.reshape(bias, (heads, 1))
     if kind in ("softplus", "qwen"):
-        return b.map(x, a_log, bias, lambda e, a, c: -expr.exp(a) * softplus(e + c))
+        return b.map(x, a_log, bias, lambda e, a, c: -expr.exp(a) * expr.softplus(e + c))
     return b.map(x, a_log, bias, lambda e, a, c: bound * expr.sigmoid(expr.exp(a) * (e + c)))
 
 
@@ -305,7 +304,7 @@ def _decay(
 @contrib_op(outputs="decay beta?", ranks={"a": 3, "dt_bias": 1, "decay_scale": 1, "b": 3})
 def LinearAttentionGate(builder, a: T, dt_bias: Single, decay_scale: Single, b: T | None = None):
     wide = widened(builder, a)
-    decay = builder.map(wide, dt_bias, decay_scale, lambda x, c, s: s * softplus(x + c))
+    decay = builder.map(wide, dt_bias, decay_scale, lambda x, c, s: s * expr.softplus(x + c))
     rate = None if b is None else builder.cast(builder.map(widened(builder, b), expr.sigmoid), a.dtype)
     return builder.cast(decay, a.dtype), rate
 

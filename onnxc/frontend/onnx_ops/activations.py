@@ -45,12 +45,12 @@ def _prelu_1(b, X, slope, *, consumed_inputs=None):
 
 @onnx_op(since=6)
 def Elu(b, X, *, alpha=1.0):
-    return b.map(X, lambda x: expr.where(x < 0, alpha * (expr.exp(x) - 1), x))
+    return b.map(X, lambda x: expr.where(x < 0, alpha * expr.expm1(x), x))
 
 
 @onnx_op(since=6)
 def Selu(b, X, *, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875):
-    return b.map(X, lambda x: gamma * expr.where(x > 0, x, alpha * expr.exp(x) - alpha))
+    return b.map(X, lambda x: gamma * expr.where(x > 0, x, alpha * expr.expm1(x)))
 
 
 @onnx_op(since=1, name="Selu")
@@ -60,7 +60,7 @@ def _selu_1(b, X, *, alpha=1.6732, gamma=1.0507, consumed_inputs=None):
 
 @onnx_op(since=12)
 def Celu(b, X, *, alpha=1.0):
-    return b.map(X, lambda x: x.maximum(0) + (alpha * (expr.exp(x / alpha) - 1)).minimum(0))
+    return b.map(X, lambda x: x.maximum(0) + (alpha * expr.expm1(x / alpha)).minimum(0))
 
 
 @onnx_op(since=10)
@@ -106,14 +106,9 @@ def SwiGLU(b, A, B, *, alpha=1.0):
     return b.map(A, B, lambda x, y: x * expr.sigmoid(alpha * x) * y)
 
 
-def softplus(x: Expr) -> Expr:
-    """log(1 + exp(x)), without overflow."""
-    return x.maximum(0) + expr.log(1 + expr.exp(-abs(x)))
-
-
 @onnx_op(since=1)
 def Softplus(b, X):
-    return b.map(X, softplus)
+    return b.map(X, expr.softplus)
 
 
 @onnx_op(since=1)

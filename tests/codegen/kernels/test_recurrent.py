@@ -178,6 +178,17 @@ def test_cells_may_have_every_activation(kind, name):
 
 
 @TARGETS
+@pytest.mark.parametrize("name, low, high", [("Softplus", -30, -10), ("Elu", -2e-4, -1e-4)])
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-6), ("float64", 1e-14)])
+def test_activations_are_as_exact_where_they_vanish(target, name, low, high, dtype, tolerance):
+    case = Case("rnn", 33, steps=1, batch=3, activations=[(name, 1.0, 0.0)], dtype=dtype)
+    case.arrays[0] = np.random.default_rng(0).uniform(low, high, case.arrays[0].shape).astype(dtype)
+    expected = run_node(case.node, case.arrays, {})
+    for got, wanted in zip(case.results(target), expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=tolerance)
+
+
+@TARGETS
 @KINDS
 def test_directions_may_have_activations_of_their_own(target, kind):
     functions = [(name, 0.0, 0.0) for name in DEFAULTS[kind]]

@@ -14,7 +14,9 @@ from onnxc.ir.expr import apply, const, input_
 
 LIMITS = {
     "exp": ((-110, 90), (-746, 710)),
+    "expm1": ((-110, 90), (-746, 710), (-1, 1), (-1e-3, 1e-3)),
     "log": ((0, 2), (0.9, 1.1), (0, 1e6)),
+    "log1p": ((-1, 1), (-1e-3, 1e-3), (0, 1e6)),
     "tanh": ((-10, 10), (-1, 1)),
     "sin": ((-10, 10), (-1e4, 1e4), (-1e7, 1e7)),
     "cos": ((-10, 10), (-1e4, 1e4), (-1e7, 1e7)),
@@ -139,6 +141,18 @@ def test_functions_keep_the_sign_of_zero(target, name):
 
 @TARGETS
 @pytest.mark.parametrize("dtype", ("float32", "float64"))
+def test_softplus_is_as_exact_where_it_vanishes(target, dtype):
+    x = arguments(dtype, (-110, 90), (-746, 710), (-20, 5))
+    (got,) = run(target, [expr.softplus(input_(0, dtype))], [x])
+    with np.errstate(all="ignore"):
+        wide = x.astype(np.longdouble)
+        want = np.maximum(wide, 0) + np.log1p(np.exp(-np.abs(wide)))
+    units, message = worst(got, want, x)
+    assert units <= 3, message
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ("float32", "float64"))
 def test_sigmoids_are_recognised(target, dtype):
     check_sigmoid(target, expr.sigmoid(input_(0, dtype)), dtype, 1)
 
@@ -248,7 +262,7 @@ def test_powers_of_mixed_types(target):
 
 @TARGETS
 @pytest.mark.parametrize("dtype", NARROW)
-@pytest.mark.parametrize("name", ("exp", "tanh", "erf", "log", "sin"))
+@pytest.mark.parametrize("name", ("exp", "expm1", "tanh", "erf", "log", "log1p", "sin"))
 def test_functions_of_narrow_floats_round_once(target, name, dtype):
     kind = dtypes.numpy_dtype(dtype)
     x = np.arange(1 << 16, dtype=np.uint16).view(kind)

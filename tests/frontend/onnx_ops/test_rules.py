@@ -20,6 +20,7 @@ from onnxc.diagnostics import ModelErrors
 from onnxc.frontend import schemas
 from onnxc.frontend.importer import import_model
 from onnxc.frontend.operators import RULES, find_rule
+from onnxc.ir import dtypes
 from onnxc.ir.graph import walk
 from onnxc.ir.interpret import InterpretError, run_graph
 from onnxc.ir.ops import Contract, Cumulate, Gather, Map, RuntimeCall
@@ -395,6 +396,25 @@ def test_before_operator_set_21_scales_of_group_normalization_are_those_of_group
     norm = (groups - groups.mean(2, keepdims=True)) / np.sqrt(groups.var(2, keepdims=True) + 1e-5)
     expected = (norm * scale[:, None] + bias[:, None]).reshape(x.shape)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+SELU = 1.67326319217681884765625 * 1.05070102214813232421875
+VANISHING = [
+    ("Softplus", 22, -12, lambda x: np.log1p(np.exp(x)), ("float16", "bfloat16", "float32", "float64")),
+    ("Elu", 22, -1e-3, np.expm1, ("float16", "bfloat16", "float32", "float64")),
+    ("Selu", 22, -1e-3, lambda x: SELU * np.expm1(x), ("float32", "float64")),
+    ("Celu", 12, -1e-3, np.expm1, ("float32",)),
+]
+VANISHING_CASES = [(*case, dtype) for *case, kinds in VANISHING for dtype in kinds]
+
+
+@pytest.mark.parametrize(("op", "opset", "least", "function", "dtype"), VANISHING_CASES)
+def test_activations_are_as_exact_where_they_vanish(op, opset, least, function, dtype):
+    kind = dtypes.numpy_dtype(dtype)
+    x = np.linspace(least, least / 2, 20).astype(kind)
+    (found,) = run(op, opset, [x])
+    tolerance = 5 * float(ml_dtypes.finfo(kind).eps)
+    np.testing.assert_allclose(found.astype(float), function(x.astype(float)), rtol=tolerance)
 
 
 def test_before_operator_set_7_slopes_lie_along_channels():
