@@ -4,7 +4,8 @@
     →   require kind=equal sizes=(n, min(n, 6)); %0 = concat(%x, %y) axis=0; ...
 
 A node is checked just before it runs. But a part of what is joined may be read from an operand, and of what
-is added a part be computed: who reads it then relies on sizes that no node compares any more.
+is added a part be computed: who reads it then relies on sizes that no node compares any more. Indices that
+are known are asked about as sizes are: who picks the places that they name may become a part that is read.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def slice_early(graph: Graph) -> Graph:
     parts = _that_pay(graph, _wanted(graph))
     if not parts:
         return graph
-    graph = _told_first(graph, {p.at for p in parts.values() if isinstance(p, _Rows)})
+    graph = _asked_first(_told_first(graph, {p.at for p in parts.values() if isinstance(p, _Rows)}))
     rewriter = Rewriter(graph)
     slices: dict[tuple[Value, _AnyPart], Value] = {}
 
@@ -204,14 +204,24 @@ def _cone(graph: Graph, values: set[Value]) -> set[Node]:
 
 
 def _told_first(graph: Graph, values: set[Value]) -> Graph:
-    """The graph with the nodes that values wait for before all others, and what is required of their sizes
-    before these."""
+    """The graph with the nodes that values wait for before all others."""
     cone = _cone(graph, values)
-    if not cone:
-        return graph
-    late = {name for node, names in bound_by(graph).items() if node not in cone for name in names}
-    cone |= {n for n in graph.nodes if isinstance(n.op, Require) and late.isdisjoint(needed_variables(n))}
     return replace(graph, nodes=tuple(sorted(graph.nodes, key=lambda node: node not in cone)))
+
+
+def _asked_first(graph: Graph) -> Graph:
+    """The graph with what is required of sizes where these are told: who reads a part of a value, by an index
+    of a size, reads it before the node that says so."""
+    bound = bound_by(graph)
+    told = {name: k for k, node in enumerate(graph.nodes) for name in bound.get(node, ())}
+
+    def place(numbered: tuple[int, Node]) -> tuple[int, bool]:
+        k, node = numbered
+        if not isinstance(node.op, Require):
+            return k, False
+        return max((told.get(name, -1) for name in needed_variables(node)), default=-1), True
+
+    return replace(graph, nodes=tuple(node for _, node in sorted(enumerate(graph.nodes), key=place)))
 
 
 def _cover(parts: Sequence[_AnyPart | None]) -> _AnyPart | None:

@@ -287,6 +287,11 @@ class RunFunction(Regions):
             self.checked.add(key)
             with self.overflow_checked(need.origin):
                 got, expected = self.dimension(need.a), self.dimension(need.b)
+            if need.kind == "inside":
+                before = self.f.compare("slt", self.f.add(got, expected), 0)
+                wrong = self.f.binary("or", before, self.f.compare("sge", expected, got), "i1")
+                self.fail_if(wrong, need.origin, need.code, expected)
+                continue
             wrong = self.f.compare("slt" if need.kind == "least" else "ne", got, expected)
             if need.kind == "broadcast":
                 wrong = self.f.binary("and", wrong, self.f.compare("ne", got, 1), "i1")

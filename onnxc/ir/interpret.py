@@ -358,7 +358,10 @@ def _random(op: ops.Random, shape: tuple[int, ...]) -> np.ndarray:
 
 def _require(kind: RequirementKind, both: Sequence[int], code: str) -> list:
     a, b = both
-    if not {"equal": a == b, "broadcast": a in (b, 1), "least": a >= b}[kind]:
+    if kind == "inside":
+        if not -a <= b < a:
+            raise InterpretError(code, b)
+    elif not {"equal": a == b, "broadcast": a in (b, 1), "least": a >= b}[kind]:
         raise InterpretError(code, [a, b])
     return []
 

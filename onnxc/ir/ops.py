@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import numpy as np
+
 from ..records import dataclass
 from . import dims, dtypes
 from .dims import Dimension, Symbol
@@ -28,7 +30,7 @@ from .obligations import (
     leaves_fit,
     window_fits,
 )
-from .requirements import Need, Requirement, RequirementKind, TypeMismatch
+from .requirements import Need, Requirement, RequirementKind, TypeMismatch, inside
 
 
 @dataclass(frozen=True)
@@ -502,6 +504,16 @@ class Gather(Op):
                 shape = (*indices.shape[:-1], *x.shape[batch + depth :])
         return (TensorType(x.dtype, tuple(shape)),)
 
+    def known_fit(self, need: Need, x: TensorType, indices: np.ndarray) -> None:
+        """What indices that are known ask of axes whose sizes only the run knows. Those of other axes are
+        checked where they are read."""
+        first = self.batch if self.form == "nd" else self.axis
+        columns = np.moveaxis(indices, -1, 0) if self.form == "nd" else [indices]
+        for size, column in zip(x.shape[first:], columns):
+            for index in (int(column.max()), int(column.min())) if column.size else ():
+                if inside(size, index) is None:
+                    need.inside(size, index)
+
     def row_axes(self, x: TensorType, indices: TensorType) -> int:
         """How many axes, the last ones, run through x from the place that indices name: those of a row."""
         match self.form:
@@ -661,6 +673,8 @@ class Require(Op):
                 need.least(*self.sizes, code=self.code)
             case "broadcast":
                 need.repeats(*self.sizes)
+            case "inside":
+                need.inside(*self.sizes)
         return ()
 
 
@@ -777,8 +791,9 @@ def dimensions(op: Op) -> list[Dimension]:
 
 
 def requirements(node: Node) -> list[Requirement]:
-    """What only the run can tell of the sizes of node's operands, and of the nodes in a group, where the node
-    was inferred without complaint: generated code checks it just before the node runs."""
+    """What only the run can tell of the sizes of node's operands, of indices that are known, and of the nodes
+    in a group, where the node was inferred without complaint: generated code checks it just before the node
+    runs."""
     need = Need(node.origin)
     inferred = node.op.infer(need, *(v.type for v in node.inputs))
     if not isinstance(node.op, (If, Loop, RuntimeCall)):  # these find the sizes of their results themselves
@@ -786,6 +801,8 @@ def requirements(node: Node) -> list[Requirement]:
             need.shape(value.shape, type_.shape)
             for size in value.shape:
                 need.least(size, 0, code="wrong_shape")
+    if isinstance(node.op, Gather) and (indices := node.inputs[1].constant) is not None:
+        node.op.known_fit(need, node.inputs[0].tensor, indices.array)
     found = dict(need.recorded)
     if isinstance(node.op, Fused):
         for inner in node.op.region.nodes:

@@ -19,19 +19,29 @@ class TypeMismatch(ValueError):
     """Operands do not fit the op; the text says why."""
 
 
-RequirementKind = Literal["equal", "broadcast", "least"]
+RequirementKind = Literal["equal", "broadcast", "least", "inside"]
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """`equal`: a == b; `broadcast`: a is b or 1; `least`: a >= b. Else the run fails with `code`, a status of
-    onnxc.h in lower case."""
+    """`equal`: a == b; `broadcast`: a is b or 1; `least`: a >= b; `inside`: b is the index of one of a
+    places, a negative one from their end. Else the run fails with `code`, a status of onnxc.h in lower
+    case."""
 
     kind: RequirementKind
     a: Dimension
     b: Dimension
     code: str
     origin: str
+
+
+def inside(size: Dimension, index: Dimension) -> bool | None:
+    """Whether an index, a negative one from the end, names one of `size` places; None where only the run can
+    tell."""
+    above, below = dims.less(index, size), dims.less(-index, size + 1)
+    if False in (above, below):
+        return False
+    return None if None in (above, below) else True
 
 
 class Need:
@@ -75,6 +85,12 @@ class Need:
             wrong = dims.equal(a, b) is False and dims.equal(a, 1) is False
             known = True if dims.equal(a, b) else (False if wrong else None)
             self._take("broadcast", known, a, b, "dims_mismatch", "size {} does not repeat to {}", ())
+
+    def inside(self, a: Dimension, b: Dimension) -> None:
+        """b is the index of one of a places, a negative one from their end."""
+        self._take(
+            "inside", inside(a, b), a, b, "index_out_of_range", "index {1} is outside of {0} places", ()
+        )
 
     def shape(self, given: Sequence[Dimension], expected: Sequence[Dimension]) -> None:
         """Every axis of a shape is as expected."""

@@ -1,14 +1,15 @@
 """What operands must agree on is refused where it is known to be wrong, else left to the run."""
 
+import numpy as np
 import pytest
 
 from onnxc.ir import dims, ops
 from onnxc.ir.expr import input_
-from onnxc.ir.graph import Graph, Node, TensorType, Value, make_node
+from onnxc.ir.graph import Graph, Node, TensorType, Value, constant_value, make_node
 from onnxc.ir.requirements import TypeMismatch
 
 n, m, k = (dims.symbol(name) for name in "nmk")
-signs = {"equal": "==", "broadcast": "repeats to", "least": ">="}
+signs = {"equal": "==", "broadcast": "repeats to", "least": ">=", "inside": "places with"}
 x32 = input_(0, "float32")
 lstm = ops.Recurrent("lstm", 2, ("forward",), (("tanh", 0.0, 0.0),) * 3, ("h",))
 
@@ -18,7 +19,10 @@ def operands(*shapes, dtypes=()):
 
 
 def left_to_the_run(op, *shapes, dtypes=()):
-    node = make_node(op, operands(*shapes, dtypes=dtypes))
+    return asked_by(make_node(op, operands(*shapes, dtypes=dtypes)))
+
+
+def asked_by(node):
     return {f"{r.a} {signs[r.kind]} {r.b}" for r in ops.requirements(node)}
 
 
@@ -54,6 +58,31 @@ def test_places_of_single_elements_stay_inside_the_other_axes():
         "m == 3",
     }
     assert left_to_the_run(ops.Scatter("nd"), (2, n), (3, 1), (3, m), **indexed) == {"m == n"}
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "indices", "expected"),
+    [
+        (ops.Gather("axis", 1), (2, n), 3, {"n places with 3"}),
+        (ops.Gather("axis", 1), (2, n), [-4, 5, 0, 1], {"n places with 5", "n places with -4"}),
+        (ops.Gather("axis", 0), (2, n), [0, 1], set()),
+        (ops.Gather("axis", 0), (2, n), 7, set()),  # found where it is read
+        (ops.Gather("axis", 0), (dims.minimum(n, 3),), 3, set()),
+        (ops.Gather("axis", 0), (n + 2,), [-1, 1], set()),
+        (ops.Gather("axis", 1), (2, n), np.zeros(0, np.int64), set()),
+        (ops.Gather("elements", 1), (2, n), [[6, 0], [1, 2]], {"n places with 6", "n places with 0"}),
+        (
+            ops.Gather("nd"),
+            (n, m),
+            [[6, -1], [7, -2]],
+            {"n places with 7", "n places with 6"} | {"m places with -1", "m places with -2"},
+        ),
+        (ops.Gather("nd", batch=1), (2, n, m), [[6], [7]], {"n places with 7", "n places with 6"}),
+    ],
+)
+def test_known_indices_are_places_of_what_the_run_sizes(op, shape, indices, expected):
+    found = asked_by(make_node(op, [*operands(shape), constant_value(np.array(indices, np.int64))]))
+    assert found == expected
 
 
 def test_a_size_that_may_be_negative_is_checked():

@@ -182,3 +182,27 @@ def test_a_part_of_a_join_that_does_not_fit_is_an_error_of_the_run(tmp_path, axi
         onnxc.RunError, match=r"joined \(Concat\): dimensions do not match: expected 6, got 10"
     ):
         loaded.run(None, {"x": longer})
+
+
+@pytest.mark.parametrize(
+    "indices, told",
+    [
+        ((0, 2, 1, 3), {0: "g0 .* index 0", 2: "g1 .* index 2", 3: "g3 .* index 3"}),
+        ((-3,), {2: "g0 .* index -3"}),
+    ],
+)
+def test_an_index_outside_of_an_open_axis_is_told_by_the_first_that_names_it(tmp_path, indices, told):
+    """The rows that are read are computed before any of them is."""
+    steps = "".join(
+        f"g{k} = Gather <axis = 1> (z, i{k}) s{k + 1} = Add (s{k}, g{k})" for k in range(len(indices))
+    )
+    known = ", ".join(f"int64 i{k} = {{{index}}}" for k, index in enumerate(indices))
+    model = parser.parse_model(f"""
+        <ir_version: 9, opset_import: ["" : 18]> g (float[b, n, 2] x) => (float[b, 2] s{len(indices)})
+        <{known}, float[2, 2] w = {{1, 0, 0, 1}}, float s0 = {{0}}> {{ z = MatMul (x, w) {steps} }}""")
+    loaded = onnxc.load(onnxc.compile(model, tmp_path / "a.so", optimize="fast"))
+    x = np.arange(8, dtype=np.float32).reshape(1, 4, 2)
+    np.testing.assert_array_equal(loaded.run(None, {"x": x})[0], x[:, indices].sum(1))
+    for length, sentence in told.items():
+        with pytest.raises(onnxc.RunError, match=f"{sentence} is out of range"):
+            loaded.run(None, {"x": x[:, :length]})

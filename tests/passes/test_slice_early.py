@@ -221,6 +221,31 @@ def test_sizes_of_what_tells_the_row_are_told_and_asked_before():
     assert ops(graph)[:4] == ["Bind", "Require", "Slice", "Reduce"]
 
 
+def test_indices_are_asked_for_before_the_part_is_read_that_they_name():
+    asked = "require() kind=inside sizes=(s, 6) code=index_out_of_range"
+    read = f"{asked}\n    %r = gather(%y, %i) form=axis axis=1"
+    text = (
+        network(read="neg").replace("%r = neg", read).replace("%w =", "%i = constant int64[] (6)\n    %w =")
+    )
+    assert ops(clean(slice_early)(parse(text, WEIGHTS))) == ["Require", "Slice", "Contract", "Reshape"]
+
+
+def test_sizes_that_are_told_late_are_asked_for_where_they_are_told():
+    asked = "require() kind=least sizes=(k, 3) code=dims_mismatch"
+    text = f"""graph g(%x: float32[b, s, 6], %z: int64[1]) {{
+        %w = constant float32[6, 8] #w
+        %0 = map(%z) {{ neg($0) }}
+        bind(%0) symbols=(k)
+        %1 = slice(%x) starts=(0, 0, 0) sizes=(b, k, 6) steps=(1, 1, 1)
+        %y = contract(%1, %w) lhs=bmk rhs=kn out=bmn accumulate=float32
+        {asked}
+        %r = slice(%y) starts=(0, 2, 0) sizes=(b, 1, 8) steps=(1, 1, 1)
+        return %r
+    }}"""
+    found = ops(clean(slice_early)(parse(text, WEIGHTS)))
+    assert found == ["Map", "Bind", "Require", "Slice", "Slice", "Contract", "Reshape"]
+
+
 @pytest.mark.parametrize(
     "mask",
     [
