@@ -373,7 +373,8 @@ def _turned_halves(b: Builder, x: Value, cosines: Value, sines: Value, half: Dim
 def RotaryEmbedding(
     b, X, cos_cache, sin_cache, position_ids=None, *, interleaved=0, num_heads=None, rotary_embedding_dim=0
 ):
-    """Turns pairs of a head's elements, neighbours or halves apart, by the angles of their position."""
+    """Turns pairs of a head's elements, neighbours or halves apart, by the angles of their position. Those of
+    one sequence alone are those of all."""
     y = rotated(
         b,
         X,
@@ -384,9 +385,13 @@ def RotaryEmbedding(
         num_heads=num_heads,
         rotary_embedding_dim=rotary_embedding_dim,
     )
-    places = cos_cache if position_ids is None else position_ids
-    require(b, [(places.shape[0], X.shape[0])], f"the batch of {places.type}")
-    return y
+    places, batch = cos_cache if position_ids is None else position_ids, X.shape[0]
+    count = places.shape[0]
+    if isinstance(count, int) and count != 1:
+        require(b, [(count, batch)], f"the batch of {places.type}")
+    elif count != 1 and not dims.equal(count, batch):
+        b.emit(ops.Require("broadcast", (count, batch)))
+    return b.reshape(y, X.shape)
 
 
 def rotated(

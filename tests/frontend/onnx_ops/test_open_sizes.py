@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 import pytest
-from support.one_node import model
+from support.one_node import model, reference
 
 from onnxc.driver import optimise
 from onnxc.frontend.importer import import_model
@@ -110,7 +110,7 @@ CASES = {  # the node, its attributes, which inputs are stored, how many outputs
         [zeros(2, 3, 4, 8), zeros(10, 4), zeros(10, 4), np.zeros((2, 4), np.int64)],
         [
             {0: zeros(1, 3, 4, 8)},
-            {3: np.zeros((1, 4), np.int64)},
+            {3: np.zeros((3, 4), np.int64)},
             {3: np.zeros((2, 1), np.int64)},
             {1: zeros(12, 4)},
             {1: zeros(10, 1), 2: zeros(10, 1)},
@@ -119,7 +119,12 @@ CASES = {  # the node, its attributes, which inputs are stored, how many outputs
     "turned heads and their angles": (
         ("RotaryEmbedding", 23, {"num_heads": 3}, [], 1),
         [zeros(2, 4, 24), zeros(2, 4, 4), zeros(2, 4, 4)],
-        [{1: zeros(1, 4, 4), 2: zeros(1, 4, 4)}, {1: zeros(2, 1, 4)}, {0: zeros(2, 1, 24)}],
+        [
+            {1: zeros(3, 4, 4), 2: zeros(3, 4, 4)},
+            {1: zeros(2, 1, 4)},
+            {0: zeros(2, 1, 24)},
+            {0: zeros(1, 4, 24)},
+        ],
     ),
     "values of hot elements": (
         ("OneHot", 11, {}, [1], 1),
@@ -172,6 +177,24 @@ def test_sizes_that_contradict_each_other_fail_the_run(name):
         with pytest.raises(InterpretError) as caught:
             run([bad.get(k, x) for k, x in enumerate(good)])
         assert caught.value.code in ("dims_mismatch", "invalid_reshape", "invalid_value", "wrong_shape")
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("positions", [False, True])
+def test_angles_of_one_sequence_are_those_of_all(batch, count, positions):
+    random = np.random.default_rng(0)
+    caches = [random.standard_normal((9, 4) if positions else (count, 5, 4)).astype(np.float32) for _ in "cs"]
+    places = [random.integers(0, 9, (count, 5))] if positions else []
+    inputs = [random.standard_normal((batch, 2, 5, 8)).astype(np.float32), *caches, *places]
+    graph = optimise(import_model(opened("RotaryEmbedding", 23, inputs, {})).graph, TARGETS["x86-64-v3"])
+    if count > batch:
+        with pytest.raises(InterpretError):
+            run_graph(graph, inputs)
+        return
+    (found,) = run_graph(graph, inputs)
+    (expected,) = reference(model("RotaryEmbedding", 23, inputs, {}), inputs)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("lengths", [(2, 3), (3, 2)])

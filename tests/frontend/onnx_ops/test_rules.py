@@ -345,6 +345,13 @@ AGREE = [
     ),
     ("GridSample", 16, [IMAGE, np.clip(floats(1, 3, 4, 2), -1.2, 1.2)], {"padding_mode": "border"}),
     ("HannWindow", 17, [np.int64(9)], {"periodic": 0}),
+    ("RotaryEmbedding", 23, [floats(2, 3, 4, 8), floats(1, 4, 4), floats(1, 4, 4)], {}),
+    (
+        "RotaryEmbedding",
+        23,
+        [floats(2, 4, 24), floats(9, 2), floats(9, 2), ints(1, 3, 5, 8).reshape(1, 4)],
+        {"num_heads": 3, "interleaved": 1, "rotary_embedding_dim": 4},
+    ),
 ]
 
 
