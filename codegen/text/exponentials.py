@@ -204,11 +204,11 @@ def log32(v: Vectors, x: str) -> str:
     return _log_ends(v, x, _log32_of(v, v.sub(m, v.constant(1)), e))
 
 
-def _log32_of(v: Vectors, f: str, e: str) -> str:
-    """log((1 + f) * 2**e)."""
-    form = FORMATS["float32"]
-    square = v.mul(f, f)
-    y = v.mul(v.mul(square, f), v.polynomial(f, _LOG32))
+def _log32_of(v: Vectors, f: str, e: str, near: str | None = None) -> str:
+    """log((1 + f) * 2**e). near: f, or 0 where log(1 + f) is f."""
+    form, near = FORMATS["float32"], near or f
+    square = v.mul(near, near)
+    y = v.mul(v.mul(square, near), v.polynomial(near, _LOG32))
     y = v.fma(e, v.constant(form.ln2_low), y)
     y = v.fma(square, v.constant(-0.5), y)
     return v.fma(e, v.constant(form.ln2_high), v.add(f, y))
@@ -285,18 +285,18 @@ def half_exp(v: Vectors, x: str) -> str:
 
 def log64(v: Vectors, x: str, short: bool = False) -> str:
     m, e = split(v, x)
-    return _log_ends(v, x, _log64_of(v, v.sub(m, v.constant(1)), e, short))
+    return _log_ends(v, x, _log64_of(v, v.sub(m, v.constant(1)), e, short=short))
 
 
-def _log64_of(v: Vectors, f: str, e: str, short: bool = False) -> str:
+def _log64_of(v: Vectors, f: str, e: str, near: str | None = None, short: bool = False) -> str:
     """log((1 + f) * 2**e) = f - (f²/2 - (s (f²/2 + R) + e ln2_low)) + e ln2_high with s = f / (2 + f), R =
-    log((1+s)/(1-s))/s - 2."""
-    form = FORMATS["float64"]
-    s = v.div(f, v.add(f, v.constant(2)))
+    log((1+s)/(1-s))/s - 2. near: f, or 0 where log(1 + f) is f."""
+    form, near = FORMATS["float64"], near or f
+    s = v.div(near, v.add(near, v.constant(2)))
     z = v.mul(s, s)
     coefficients = _ATANH_SHORT if short else ATANH
     rest = v.mul(z, v.polynomial(z, [2 * c for c in coefficients]))
-    half = v.mul(v.mul(f, f), v.constant(0.5))
+    half = v.mul(v.mul(near, near), v.constant(0.5))
     inner = v.add(v.mul(s, v.add(half, rest)), v.mul(e, v.constant(form.ln2_low)))
     return v.sub(v.mul(e, v.constant(form.ln2_high)), v.sub(v.sub(half, inner), f))
 
@@ -312,17 +312,20 @@ def expm1(v: Vectors, x: str) -> str:
         p, _, t = _expm1_reduced(v, _clamp(v, x, -40.0, 710.0), offset)
     else:
         r, _, t = _reduced(v, _clamp(v, x, -20.0, 89.0), offset)
-        p = v.fma(v.mul(r, r), v.polynomial(r, _EXP32[:-2]), r)
+        p = v.mul(r, v.polynomial(r, _EXP32[:-1]))
     power = power_of_two(v, t)
     half = v.fma(power, p, v.sub(power, v.constant(0.5)))
     return v.copysign(v.add(half, half), x)
 
 
 def log1p(v: Vectors, x: str) -> str:
-    """log(1 + x)"""
+    """log(1 + x), without squares of what is so small that they would be subnormal."""
     w = v.add(x, v.constant(1))
+    f, e = _split_beside_one(v, x, w)
+    small = v.compare("lt", v.abs(f), v.constant(2.0 ** -(FORMATS[v.dtype].fraction + 2)))
+    near = v.select(small, v.constant(0), f)
     of = _log32_of if v.dtype == "float32" else _log64_of
-    return v.copysign(_log_ends(v, w, of(v, *_split_beside_one(v, x, w))), x)
+    return v.copysign(_log_ends(v, w, of(v, f, e, near)), x)
 
 
 # Softmax and sigmoid -----------------------------------------------------------------------------
