@@ -1,8 +1,9 @@
 """What `bind` and `run` are written with: the context's fields, shape arithmetic, failures.
 
 A dimension is computed from the variables in the context where it is needed, once on every path, and so are
-the parts that it has in common with others: a model has thousands of sizes, made of a few dozen. While a size
-is made from it, each addition and multiplication notes overflow.
+the parts that it has in common with others: a model has thousands of sizes, made of a few dozen. A sum
+of many terms is often a product of sums, which is fewer instructions. While a size is made from it, each
+addition and multiplication notes overflow.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from ...ir.dims import Dim, Dimension, Monomial, Symbol
 from ...records import dataclass
 from .. import abi
 from ..text.emitter import Function
+
+MANY = 3  # terms of a sum that is computed as a product where it is one: bytes of lengths and pixels
 
 
 @dataclass
@@ -92,6 +95,11 @@ class FunctionBody:
         if len(value.terms) == 1 and value.terms[0][1] == 1:
             factors = [dims.of_atom(atom) for atom, power in value.terms[0][0] for _ in range(power)]
             return reduce(partial(self._arithmetic, "mul"), map(self.dimension, factors))
+        if len(value.terms) >= MANY:
+            factor, inner, rest = dims.nested(value)
+            if factor != 1:
+                product = self._arithmetic("mul", self.dimension(factor), self.dimension(inner))
+                return product if rest == 0 else self._arithmetic("add", product, self.dimension(rest))
         return reduce(partial(self._arithmetic, "add"), (self._term(*term) for term in value.terms))
 
     def _term(self, monomial: Monomial, coefficient: int) -> str:

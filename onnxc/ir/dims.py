@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -547,6 +549,32 @@ def _exact_quotient(a: Dimension, b: Dim) -> Dimension | None:
         step = _from_terms([(left, coefficient // lead_coefficient)])
         quotient, a = quotient + step, a - step * b
     return None
+
+
+@lru_cache(maxsize=CACHED)
+def nested(value: Dim) -> tuple[Dimension, Dimension, Dimension]:
+    """(factor, inner, rest): value is factor * inner + rest, as Horner's scheme has it: factor is all that
+    its terms have in common, else the atom that most of them have; 1 where no two have one."""
+    number = math.gcd(*(coefficient for _, coefficient in value.terms))
+    powers = [dict(monomial) for monomial, _ in value.terms]
+    shared = {atom: min(p.get(atom, 0) for p in powers) for atom in powers[0]}
+    shared = {atom: power for atom, power in shared.items() if power}
+    if number == 1 and not shared:
+        atoms = Counter(atom for p in powers for atom in p)
+        atom, count = max(atoms.items(), key=lambda item: (item[1], item[0].key))
+        if count < 2:
+            return 1, value, 0
+        shared = {atom: 1}
+    elif value.terms[0][1] < 0:  # as its opposite
+        number = -number
+    inner, rest = list[tuple[Monomial, int]](), list[tuple[Monomial, int]]()
+    for (monomial, coefficient), p in zip(value.terms, powers):
+        if all(p.get(atom, 0) >= power for atom, power in shared.items()):
+            left = ((atom, power - shared.get(atom, 0)) for atom, power in monomial)
+            inner.append((tuple((atom, power) for atom, power in left if power), coefficient // number))
+        else:
+            rest.append((monomial, coefficient))
+    return _from_terms([(tuple(shared.items()), number)]), _from_terms(inner), _from_terms(rest)
 
 
 def remaining(whole: Dimension, known: Dimension) -> Dimension:

@@ -43,6 +43,7 @@ def test_every_operation_gives_what_it_means_of_any_numbers():
     ]
     others = [dims.of_atom(dims.Apply(kind, N, M)) for kind in dims.APPLICATIONS]
     values = [*divisions, *others, 3 * N * N * M - 2 * N + M - 7, N // 4 * (M // 4) * 12 + N // 4]
+    values += [-6 * (N + M + 1) * (N - 2 * M + 3), 4 * N * M * (N + M + SIZE) - N, N * N + N * M - M - 5]
     engine = compiled(stored(*values), TARGET)
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(engine.get_function_address("entry"))
     context, found = np.zeros(len(abi.CONTEXT), np.uint64), np.zeros(len(values), np.int64)
@@ -58,6 +59,12 @@ def test_what_sizes_have_in_common_is_computed_once():
     half = SIZE // 6
     text = stored(half * M, 4 * half * M + half, half + 1, half)
     assert (text.count("udiv"), text.count("mul")) == (1, 2)
+
+
+def test_a_product_of_sums_is_computed_as_one():
+    length, width = SIZE + N + 1, M + 2 * N + 3
+    text = stored(8 * length * width, 12 * length * width)
+    assert text.count("mul") == 6  # of 8 terms
 
 
 def test_a_division_by_a_power_of_two_shifts():
