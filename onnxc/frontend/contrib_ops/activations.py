@@ -11,7 +11,7 @@ from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..onnx_ops import activations
 from ..onnx_ops.activations import gelu, tanh_gelu
-from ..onnx_ops.common import fitted, wide, with_length
+from ..onnx_ops.common import fitted, scalar, wide, with_length
 from ..rules import Types
 from .schema import FLOATS, FUSED_FLOATS, Half, T, contrib_op
 
@@ -99,5 +99,5 @@ def QuickGelu(b, X: All, *, alpha=1.702):
 @contrib_op(outputs="Y", ranks={"scale": "<=1"})
 def ScaledSiLU(b, X: T, scale: Other | None = None, *, alpha=1.0):
     """silu(x * scale), alpha being the scale where none is given."""
-    factor = b.constant(alpha, X.dtype) if scale is None else scale
+    factor = b.constant(alpha, X.dtype) if scale is None else scalar(b, scale, "scale")
     return _in_wide(b, lambda x, s: x * s * expr.sigmoid(x * s), X, factor)

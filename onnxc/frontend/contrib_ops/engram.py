@@ -17,7 +17,16 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
 from ...records import dataclass
-from ..onnx_ops.common import checked, generate, insert_axes, scalar, widened, with_length, zeros
+from ..onnx_ops.common import (
+    checked,
+    generate,
+    insert_axes,
+    scalar,
+    widened,
+    with_length,
+    with_shape,
+    zeros,
+)
 from ..onnx_ops.normalization import RMSNormalization
 from ..rules import Types
 from .schema import T, contrib_op
@@ -326,14 +335,19 @@ def EngramGate(
     """sigmoid(sign(d) sqrt(|d|)) value, d being the product of the norms of key and query, and its norm."""
     if key.rank != 4 or query.rank != 4 or value.rank != 3:
         raise ops.TypeMismatch(f"{key.type}, {query.type} and {value.type} have not 4, 4 and 3 axes")
-    size = key.shape[3]
+    *tokens, branches, size = key.shape
+    query = with_shape(b, query, key.shape, "query")
+    value = with_shape(b, value, (*tokens, size), "value")
 
-    def normed(x: Value, scale: Value) -> Value:
+    def normed(x: Value, scale: Value, name: str) -> Value:
         ones = generate(b, (size,), expr.const(1, "float32"))
         wide = RMSNormalization(b, widened(b, x), ones, epsilon=epsilon)
+        scale = with_shape(b, scale, (branches, size), name)
         return b.map(wide, widened(b, scale), lambda e, s: e * s)
 
-    products = b.map(normed(key, key_norm_scale), normed(query, query_norm_scale), lambda k, q: k * q)
+    keys = normed(key, key_norm_scale, "key_norm_scale")
+    queries = normed(query, query_norm_scale, "query_norm_scale")
+    products = b.map(keys, queries, lambda k, q: k * q)
     dots = b.reduce("sum", products, [3], True)
 
     def gate(d: Expr) -> Expr:
@@ -344,5 +358,5 @@ def EngramGate(
     gated = b.map(b.map(dots, gate), widened(b, insert_axes(b, value, [2])), lambda g, v: g * v)
     rest = None
     if conv_norm_scale is not None:
-        rest = b.cast(normed(gated, conv_norm_scale), key.dtype)
+        rest = b.cast(normed(gated, conv_norm_scale, "conv_norm_scale"), key.dtype)
     return b.cast(gated, key.dtype), rest

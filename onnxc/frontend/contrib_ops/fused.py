@@ -9,7 +9,7 @@ from ...ir import dtypes, ops
 from ...ir.builder import Builder
 from ...ir.graph import Value
 from ..onnx_ops import convolution, linear
-from ..onnx_ops.common import widened
+from ..onnx_ops.common import fitted, widened, with_shape
 from ..onnx_ops.reductions import softmax
 from ..rules import Types
 from .activations import activated
@@ -53,7 +53,7 @@ def FusedConv(
         strides=strides,
     )
     if Z is not None:
-        y = b.map(y, Z, lambda e, z: e + z)
+        y = b.map(y, with_shape(b, Z, y.shape, "Z"), lambda e, z: e + z)
     return activated(b, y, activation, activation_params or ())
 
 
@@ -114,7 +114,6 @@ def TransposeMatMul(b, A: Matrix, B: Matrix, *, alpha=1.0, transA=0, transB=0):
 def BiasSoftmax(b, data: Wide, bias: Wide, *, axis=1, is_inner_broadcast: int):
     """The softmax over all axes from `axis` on of data + bias; the shape of the bias says how it is
     broadcast."""
+    data, bias = fitted(b, data, bias, "the bias")
     scores = b.map(data, bias, lambda x, c: x + c)
-    if scores.rank != data.rank:
-        raise ops.TypeMismatch(f"the bias {bias.type} does not broadcast to {data.type}")
     return softmax(b, scores, range(b.axis(axis, data.rank), data.rank))

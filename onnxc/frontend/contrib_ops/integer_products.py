@@ -8,7 +8,7 @@ from typing import Annotated
 from ...ir import ops
 from ...ir.builder import Builder
 from ...ir.graph import Value
-from ..onnx_ops.common import scalar
+from ..onnx_ops.common import fitted, require, scalar, with_length
 from ..onnx_ops.linear import MatMulInteger, of_product, product
 from ..onnx_ops.quantization import DequantizeLinear, DynamicQuantizeLinear, centred, quantised
 from ..onnx_ops.recurrent import lstm
@@ -28,7 +28,9 @@ def _scaled(b: Builder, total: Value, left: Value, right: Value, bias: Value | N
     """total * left * right + bias; the right scale may be one for each column, in the shape `of_product`."""
     factor = b.map(scalar(b, left, "a_scale"), right, lambda p, q: p.cast("float32") * q.cast("float32"))
     y = b.map(total, factor, lambda t, f: t.cast("float32") * f)
-    y = y if bias is None else b.map(y, bias, lambda e, c: e + c.cast("float32"))
+    if bias is not None:
+        bias = with_length(b, bias, y.shape[-1] if y.rank else 1, "the bias")
+        y = b.map(y, bias, lambda e, c: e + c.cast("float32"))
     return b.cast(y, left.dtype)
 
 
@@ -96,7 +98,9 @@ def QGemm(
         raise ops.TypeMismatch(f"{A.type} and {B.type} are no matrices")
     x, y = (b.transpose(v, (1, 0)) if turned else v for v, turned in ((A, transA), (B, transB)))
     total = MatMulInteger(b, x, y, scalar(b, a_zero_point, "a_zero_point"), b_zero_point)
-    total = total if C is None else b.map(total, C, lambda t, c: t + c)
+    require(b, [(b_zero_point.tensor.count, b_scale.tensor.count)], "b_zero_point")
+    if C is not None:
+        total = b.map(*fitted(b, total, C, "C"), lambda t, c: t + c)
     step = b.map(scalar(b, a_scale, "a_scale"), lambda s: s * alpha)
     found = _scaled(b, total, step, of_product(b, b_scale, x, y, False, "b_scale"), None)
     if y_scale is None or y_zero_point is None:

@@ -16,8 +16,19 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
-from ..onnx_ops.common import generate, insert_axes, one_of, scalar, widened, with_length, with_size, zeros
-from ..onnx_ops.convolution import by_channels
+from ..onnx_ops.common import (
+    generate,
+    insert_axes,
+    one_of,
+    require,
+    scalar,
+    widened,
+    with_length,
+    with_shape,
+    with_size,
+    zeros,
+)
+from ..onnx_ops.convolution import by_channels, state_before
 from ..onnx_ops.normalization import RMSNormalization
 from ..rules import Types, onnx_op
 from .engram import Packed
@@ -61,6 +72,13 @@ def LinearAttention(
 ):
     if state_window:
         raise UnsupportedError("a LinearAttention that keeps several states", "export it with the last alone")
+
+    def of_tokens(x: Value, name: str) -> Value:
+        return with_shape(b, x, (*query.shape[:2], x.shape[2]), name)
+
+    key, value = of_tokens(key, "key"), of_tokens(value, "value")
+    decay = None if decay is None else of_tokens(decay, "decay")
+    beta = None if beta is None else of_tokens(beta, "beta")
     heads, every = kv_num_heads, max(q_num_heads, kv_num_heads)
     if every % heads or every % q_num_heads:
         raise ops.TypeMismatch(f"{q_num_heads} heads of queries do not share {heads} states")
@@ -74,8 +92,11 @@ def LinearAttention(
     k = b.reshape(b.take(k, 3, 0, 1), (*k.shape[:3], d))
     v = b.reshape(widened(b, value), (*value.shape[:2], heads, w))
     g, r = _gates(b, update_rule, decay, beta, heads)
-    batch = query.shape[0]
-    state = zeros(b, "float32", (batch, heads, d, w)) if past_state is None else widened(b, past_state)
+    shape = (query.shape[0], heads, d, w)
+    if past_state is None:
+        state = zeros(b, "float32", shape)
+    else:
+        state = widened(b, with_shape(b, past_state, shape, "past_state"))
     y, last = recurrence(b, Tokens.of(b, q, k, v, g, r), state, scale or _scale(d))
     y = b.reshape(b.cast(y, query.dtype), (*query.shape[:2], every * w))
     return y, b.cast(last, query.dtype if past_state is None else past_state.dtype)
@@ -199,7 +220,10 @@ def GatedDeltaNet(
         raise ops.TypeMismatch("without cu_seqlens the state tells the batch")
     tokens = dims.floor_divide(dims.product(leading), batch)
     if packed is not None:
+        require(b, [(batch, packed.requests)], "the batch of initial_state")
         tokens = b.dimension(b.reduce("max", packed.lengths(), [0]), 0, "longest")
+    elif len(leading) > 1:
+        require(b, [(batch, leading[0])], "the batch of initial_state")
 
     def rows(x: Value) -> Value:
         """[batch, tokens, ...]"""
@@ -208,6 +232,8 @@ def GatedDeltaNet(
 
     if key is None or value is None:
         query, key, value = _unpacked(b, query, heads, w, d)
+    key = with_shape(b, key, query.shape, "key")
+    value = with_shape(b, value, (*leading, heads, w), "value")
     shared = query.shape[-2]
     if isinstance(heads, int) and isinstance(shared, int) and (not shared or heads % shared):
         raise ops.TypeMismatch(f"{shared} heads of keys do not share {heads} states")
@@ -217,10 +243,13 @@ def GatedDeltaNet(
     q, v = insert_axes(b, q, [3]), widened(b, rows(value))
     wide = decay is not None and decay.rank == len(leading) + 2
     if decay is not None:
-        decay = _decay(b, decay, a_log, dt_bias, gate_activation, gate_lower_bound, wide)
+        sizes = (heads, d) if wide else (heads,)
+        decay = with_shape(b, decay, (*leading, *sizes), "decay")
+        decay = _decay(b, decay, a_log, dt_bias, gate_activation, gate_lower_bound, sizes)
         decay = b.reshape(rows(decay), (batch, tokens, heads, d if wide else 1))
     one_of(beta_activation, ("none", "sigmoid"), "beta_activation")
     if beta is not None:
+        beta = with_shape(b, beta, (*leading, heads), "beta")
         beta = b.map(widened(b, beta), expr.sigmoid) if beta_activation == "sigmoid" else beta
         beta = b.reshape(rows(beta), (batch, tokens, heads))
     g, r = _gates(b, update_rule, decay, beta, heads)
@@ -278,21 +307,33 @@ def _unit(b: Builder, x: Value, epsilon: float) -> Value:
 
 
 def _decay(
-    b: Builder, decay: Value, a_log: Value | None, bias: Value | None, kind: str, bound: float, keys: bool
+    b: Builder,
+    decay: Value,
+    a_log: Value | None,
+    bias: Value | None,
+    kind: str,
+    bound: float,
+    sizes: Sequence[Dimension],
 ) -> Value:
-    """The logarithms by which a state decays; `keys`: each element of a key has one."""
+    """The logarithms [..., *sizes] by which a state decays: one for each head, or for each element of its
+    key."""
     one_of(kind, ("none", "softplus", "qwen", *_BOUNDED), "gate_activation")
     x = widened(b, decay)
     if kind == "none":
         return x
     if a_log is None or bias is None:
         raise ops.TypeMismatch(f"the activation {kind!r} needs a_log and dt_bias")
-    heads = a_log.shape[0]
-    if dims.equal(bias.tensor.count, heads) is False:
-        bias = b.reshape(bias, (heads, dims.floor_divide(bias.tensor.count, heads)))
-    if keys:
+    heads = sizes[0]
+    a_log = with_length(b, a_log, heads, "a_log")
+    if len(sizes) == 1:
+        bias = with_length(b, bias, heads, "dt_bias")
+    else:
         a_log = b.reshape(a_log, (heads, 1))
-        bias = bias if bias.rank == 2 else b.reshape(bias, (heads, 1))
+        if bias.rank == 2:
+            bias = with_shape(b, bias, sizes, "dt_bias")
+        else:
+            of_each = dims.equal(bias.tensor.count, heads) is False
+            bias = b.reshape(bias, sizes if of_each else (heads, 1))
     if kind in ("softplus", "qwen"):
         return b.map(x, a_log, bias, lambda e, a, c: -expr.exp(a) * expr.softplus(e + c))
     return b.map(x, a_log, bias, lambda e, a, c: bound * expr.sigmoid(expr.exp(a) * (e + c)))
@@ -304,15 +345,21 @@ def _decay(
 @contrib_op(outputs="decay beta?", ranks={"a": 3, "dt_bias": 1, "decay_scale": 1, "b": 3})
 def LinearAttentionGate(builder, a: T, dt_bias: Single, decay_scale: Single, b: T | None = None):
     wide = widened(builder, a)
-    decay = builder.map(wide, dt_bias, decay_scale, lambda x, c, s: s * expr.softplus(x + c))
-    rate = None if b is None else builder.cast(builder.map(widened(builder, b), expr.sigmoid), a.dtype)
-    return builder.cast(decay, a.dtype), rate
+    bias, scale = (
+        with_length(builder, v, a.shape[-1], name)
+        for v, name in ((dt_bias, "dt_bias"), (decay_scale, "decay_scale"))
+    )
+    decay = builder.map(wide, bias, scale, lambda x, c, s: s * expr.softplus(x + c))
+    if b is None:
+        return builder.cast(decay, a.dtype), None
+    rate = builder.map(widened(builder, with_shape(builder, b, a.shape, "b")), expr.sigmoid)
+    return builder.cast(decay, a.dtype), builder.cast(rate, a.dtype)
 
 
 @contrib_op(outputs="Y", ranks={"X": "n", "scale": 1, "gate": "n"})
 def GatedRMSNorm(b, X: T, scale: T, gate: T, *, activation="silu", epsilon=1e-5):
     one_of(activation, ("silu", "swish", "sigmoid"), "activation")
-    size = scale.shape[0]
+    size, gate = scale.shape[0], with_shape(b, gate, X.shape, "gate")
     rows = b.reshape(widened(b, X), (*X.shape[:-1], dims.floor_divide(X.shape[-1], size), size))
     y = b.reshape(RMSNormalization(b, rows, widened(b, scale), epsilon=epsilon), X.shape)
     plain = activation == "sigmoid"
@@ -324,6 +371,7 @@ def GatedRMSNorm(b, X: T, scale: T, gate: T, *, activation="silu", epsilon=1e-5)
 def GatedAdd(b, X: T, Y: T, gate: T, gate_weight: T | None = None):
     if gate_weight is not None:
         raise UnsupportedError("a GatedAdd that projects its gate", "export the projection apart")
+    Y, gate = with_shape(b, Y, X.shape, "Y"), with_shape(b, gate, (*X.shape[:-1], 1), "gate")
     return b.map(X, b.map(Y, gate, lambda y, g: y * g), lambda x, y: x + y)
 
 
@@ -362,8 +410,7 @@ def CausalConvWithState(
     input = with_size(b, input, 1, weight.shape[0])
     batch, channels, length = input.shape
     before = (weight.shape[2] - 1) * dilation
-    state = zeros(b, input.dtype, (batch, channels, before)) if past_state is None else past_state
-    whole = b.concat([state, input], 2)
+    whole = b.concat([state_before(b, input, past_state, before), input], 2)
     c = None if bias is None else widened(b, bias)
     y = by_channels(b, widened(b, whole), widened(b, weight), c, dilation)
     if activation != "none":
@@ -413,13 +460,14 @@ def VarlenCausalConvWithState(
     taps, channels = weight.shape[2], input.shape[1]
     before = (taps - 1) * dilation
     packed = Packed.of_ends(b, cumulative_sequence_length, input.shape[0], before)
-    state = b.reshape(b.transpose(initial_state, (0, 2, 1)), (packed.requests, before, channels))
-    whole = packed.joined(input, state)
+    state = with_shape(b, initial_state, (packed.requests, channels, before), "initial_state")
+    whole = packed.joined(input, b.transpose(state, (0, 2, 1)))
     places = packed.back((expr.size(taps) - 1 - expr.index(1)) * dilation, taps)
     windows = widened(b, b.emit(ops.Gather("axis"), whole, places)[0])
     kernel = b.transpose(b.reshape(widened(b, weight), (channels, taps)), (1, 0))
     y = b.reduce("sum", b.map(windows, kernel, lambda e, w: e * w), [1])
     if bias is not None:
+        bias = with_length(b, bias, channels, "the bias")
         y = b.map(y, widened(b, bias), lambda e, c: e + c)
     if activation != "none":
         y = b.map(y, lambda e: e * expr.sigmoid(e))
@@ -450,6 +498,7 @@ def BranchwiseRMSNorm(b, X: T, scale: Mixed | None = None, *, epsilon=1e-5, num_
     x = _branches(b, X, num_branches)
     y = RMSNormalization(b, x, generate(b, x.shape[-1:], expr.const(1, "float32")), epsilon=epsilon)
     if scale is not None:
+        scale = with_shape(b, scale, x.shape[-2:], "scale") if scale.rank == 2 else scale
         flat = b.reshape(widened(b, scale), (scale.tensor.count,))
         y = b.map(y, _of_branches(b, flat, x, 1), lambda e, s: e * s)
     return b.cast(b.reshape(y, X.shape), X.dtype)
@@ -492,6 +541,9 @@ def _of_branches(b: Builder, v: Value, x: Value, axis: int) -> Value:
     if whole is not None:
         shape = (branches, width) if whole else ((branches, 1), (1, width))[axis]
         return b.reshape(v, (*v.shape[:-1], *shape))
-    is_whole = expr.size(v.shape[-1]).equals(expr.size(branches * width))
+    size = expr.size(v.shape[-1])
+    is_whole = size.equals(expr.size(branches * width))
+    fits = is_whole | size.equals(expr.size(x.shape[-2:][axis]))
     place = expr.where(is_whole, expr.index(0) * expr.size(width) + expr.index(1), expr.index(axis))
+    place = expr.check(fits, place, "dims_mismatch")
     return b.emit(ops.Gather("axis", v.rank - 1), v, generate(b, (branches, width), place))[0]

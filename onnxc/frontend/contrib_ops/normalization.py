@@ -10,7 +10,17 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import Value
 from ..onnx_ops import normalization
-from ..onnx_ops.common import checked, fitted, insert_axes, wide, widened, zeros
+from ..onnx_ops.common import (
+    checked,
+    fitted,
+    insert_axes,
+    require,
+    wide,
+    widened,
+    with_length,
+    with_shape,
+    zeros,
+)
 from ..onnx_ops.quantization import DequantizeLinear
 from ..rules import Types, onnx_op
 from .schema import BYTES, FLOATS, Half, T, contrib_op
@@ -33,6 +43,25 @@ def _sum(b: Builder, x: Value, *parts: Value | None) -> Value:
     return b.map(*given, lambda *each: expr.sum_of(e.cast(wide(e.dtype)) for e in each))
 
 
+def _skipped(b: Builder, x: Value, skip: Value, bias: Value | None) -> Value:
+    """The sum of x, a skip, which may be one for all samples, and a bias of each element of a row."""
+    require(b, zip(skip.shape[:-3:-1], x.shape[:-3:-1]), "an axis of the skip")
+    return _sum(b, x, skip, _of_rows(b, x, bias, "the bias"))
+
+
+def _of_rows(b: Builder, x: Value, parameter: Value | None, name: str) -> Value | None:
+    """A parameter of each element of x's rows."""
+    return None if parameter is None else with_length(b, parameter, x.shape[-1], name)
+
+
+def _normalized_rows(
+    b: Builder, x: Value, gamma: Value, beta: Value | None, epsilon: float
+) -> tuple[Value, ...]:
+    """`_normalized` of rows, with a gamma and a beta of each element."""
+    gamma = with_length(b, gamma, x.shape[-1], "gamma")
+    return _normalized(b, x, gamma, _of_rows(b, x, beta, "beta"), epsilon)
+
+
 def _normalized(
     b: Builder, x: Value, gamma: Value, beta: Value | None, epsilon: float, axis: int = -1
 ) -> tuple[Value, ...]:
@@ -51,8 +80,8 @@ def _normalized(
 def SkipLayerNormalization(
     b, input: T, skip: T, gamma: T, beta: T | None = None, bias: T | None = None, *, epsilon=1e-12
 ):
-    total = _sum(b, input, skip, bias)
-    y, *statistics = _normalized(b, total, gamma, beta, epsilon)
+    total = _skipped(b, input, skip, bias)
+    y, *statistics = _normalized_rows(b, total, gamma, beta, epsilon)
     average, inverse = statistics or (None, None)
     return y, average, inverse, b.cast(total, input.dtype)
 
@@ -63,7 +92,8 @@ def SkipLayerNormalization(
 )
 def SkipSimplifiedLayerNormalization(b, input: T, skip: T, gamma: T, bias: T | None = None, *, epsilon=1e-12):
     """The mean is that which is taken off, 0."""
-    total = _sum(b, input, skip, bias)
+    total = _skipped(b, input, skip, bias)
+    gamma = with_length(b, gamma, total.shape[-1], "gamma")
     y, inverse = _simplified(b, total, widened(b, gamma), epsilon)
     average = zeros(b, inverse.dtype, inverse.shape)
     return b.cast(y, input.dtype), average, inverse, b.cast(total, input.dtype)
@@ -121,17 +151,22 @@ def EmbedLayerNormalization(
         raise ops.TypeMismatch(f"{input_ids.type} are no sequences of words")
     if (segment_ids is None) != (segment_embedding is None):
         raise ops.TypeMismatch("segments and their embedding go together")
+    words, width = input_ids.shape, word_embedding.shape[1]
     word = _rows(b, word_embedding, input_ids)
+    require(b, [(position_embedding.shape[1], width)], "a row of position_embedding")
     if position_ids is None:
-        position = b.take(position_embedding, 0, 0, input_ids.shape[1])
+        position = b.take(position_embedding, 0, 0, words[1])
     else:
+        require(b, [(position_ids.shape[1], words[1])], "a row of position_ids")
         position = _rows(b, position_embedding, position_ids)
     segment = None
     if segment_embedding is not None and segment_ids is not None:
-        segment = _rows(b, segment_embedding, segment_ids)
+        require(b, [(segment_embedding.shape[1], width)], "a row of segment_embedding")
+        segment = _rows(b, segment_embedding, with_shape(b, segment_ids, words, "segment_ids"))
+    mask = None if mask is None else with_shape(b, mask, words, "mask")
     total = _sum(b, word, position, segment)
-    y, *_ = _normalized(b, total, gamma, beta, epsilon)
-    return y, _ones(b, mask, input_ids.shape[0]), b.cast(total, word.dtype)
+    y, *_ = _normalized_rows(b, total, gamma, beta, epsilon)
+    return y, _ones(b, mask, words[0]), b.cast(total, word.dtype)
 
 
 def _rows(b: Builder, table: Value, places: Value) -> Value:

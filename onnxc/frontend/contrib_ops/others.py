@@ -7,7 +7,7 @@ from typing import Annotated
 from ...ir import dims, expr, ops
 from ...ir.graph import TensorType, Value
 from ..onnx_ops import constants, convolution, indexing, movement, sampling
-from ..onnx_ops.common import generate, one_of, require, require_square
+from ..onnx_ops.common import generate, one_of, require, require_least, require_square
 from ..rules import Types
 from .schema import FLOATS, INTEGERS, Int64, Wide, contrib_op
 
@@ -129,11 +129,7 @@ def WordConvEmbedding(
         if asked not in (None, -1):
             require(b, [(size, asked)], f"the convolution {W.type} of {C.type}")
     require(b, [(C.shape[1], W.shape[3])], f"an embedding of {C.type}")
-    narrow = dims.less(chars, window)
-    if narrow:
-        raise ops.TypeMismatch(f"the convolution {W.type} is wider than words of {chars} characters")
-    if narrow is None:
-        b.emit(ops.Require("least", (chars, window)))
+    require_least(b, chars, window, f"the convolution {W.type} is wider than words of {chars} characters")
     table, rows = movement.padded(b, C, (0, 0), (1, 0)), expr.size(C.shape[0]).cast("int32")
     places = b.map(Sequence, lambda c: expr.where((c >= 0) & (c < rows), c, rows))
     embedded = b.emit(ops.Gather("axis"), table, places)[0]

@@ -15,7 +15,7 @@ from ...ir.builder import Builder
 from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..onnx_ops import activations, convolution, pooling, quantization
-from ..onnx_ops.common import mean, scalar
+from ..onnx_ops.common import mean, require_least, scalar
 from ..onnx_ops.quantization import centred, quantised, refuse_bad_scale
 from ..onnx_ops.reductions import softmax
 from ..rules import Rank, Types
@@ -190,6 +190,8 @@ def QLinearGlobalAveragePool(
     b, X: Bytes, x_scale: Scale, x_zero_point: Bytes, y_scale: Scale, y_zero_point: Bytes, *, channels_last=0
 ):
     axes = range(1, X.rank - 1) if channels_last else range(2, X.rank)
+    for axis in axes:
+        require_least(b, X.shape[axis], 1, f"{X.type} has nothing to average")
     return _mean(b, X, x_scale, x_zero_point, y_scale, y_zero_point, axes, True)
 
 

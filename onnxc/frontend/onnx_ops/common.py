@@ -132,8 +132,16 @@ def with_length(b: Builder, x: Value, length: Dimension, name: str) -> Value:
     tells more than a variable."""
     if x.rank != 1 or dims.equal(x.shape[0], length) is False:
         raise ops.TypeMismatch(f"{name} is {x.type} where a vector of length {length} is needed")
-    sized = with_size(b, x, 0, length)
-    return b.reshape(sized, x.shape) if isinstance(x.shape[0], int) else sized
+    return with_shape(b, x, (length,), name)
+
+
+def with_shape(b: Builder, x: Value, shape: Sequence[Dimension], name: str) -> Value:
+    """x, which must have this shape; what is not certain the run checks. Its numbers are kept, as
+    `with_length`."""
+    if x.rank != len(shape) or any(dims.equal(c, d) is False for c, d in zip(x.shape, shape)):
+        raise ops.TypeMismatch(f"{name} is {x.type} where {TensorType(x.dtype, tuple(shape))} is needed")
+    require(b, zip(x.shape, shape), name)
+    return b.reshape(x, [c if isinstance(c, int) else d for c, d in zip(x.shape, shape)])
 
 
 def with_channels(b: Builder, x: Value, channels: Dimension) -> Value:
@@ -151,6 +159,9 @@ def fitted(b: Builder, whole: Value, x: Value, name: str) -> tuple[Value, Value]
     if lead < 0 or any(c != 1 and dims.equal(c, d) is False for c, d in sizes):
         raise ops.TypeMismatch(f"{name} {x.type} does not broadcast to {whole.type}")
     told = [c if isinstance(c, int) and c != 1 and not isinstance(d, int) else d for c, d in sizes]
+    for c, d in zip(x.shape, told):
+        if c not in (1, d):
+            b.emit(ops.Require("broadcast", (c, d)))  # whatever is read of x
     whole = b.reshape(whole, (*whole.shape[:lead], *told))
     shape = tuple(c if dims.broadcast(c, d) == d else d for c, d in zip(x.shape, told))
     return whole, x if shape == x.shape else b.emit(ops.Broadcast(shape), x)[0]
@@ -175,6 +186,15 @@ def require(b: Builder, sizes: Iterable[tuple[Dimension, Dimension]], what: str)
     node's results, and however few elements these have."""
     for pair in _uncertain(sizes, what):
         b.emit(ops.Require("equal", pair))
+
+
+def require_least(b: Builder, size: Dimension, least: Dimension, wrong: str) -> None:
+    """Refuses, as `wrong` says, a size that is known to be less; what only the run can tell, it asks."""
+    less = dims.less(size, least)
+    if less:
+        raise ops.TypeMismatch(wrong)
+    if less is None:
+        b.emit(ops.Require("least", (size, least)))
 
 
 def _uncertain(

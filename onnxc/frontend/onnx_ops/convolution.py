@@ -21,10 +21,12 @@ from .common import (
     integers,
     one_of,
     require,
+    require_least,
     scalar,
     wide,
     with_channels,
     with_length,
+    with_shape,
     zeros,
 )
 from .quantization import centred, quantised, refuse_bad_scale
@@ -143,6 +145,13 @@ def convolved(
     """The convolution, plus the bias of each output channel."""
     _checked_groups(x, w, group)
     x = with_channels(b, x, w.shape[1] * group)
+    for axis, (size, extent) in enumerate(zip(x.shape[2:], place.extents)):
+        padding = place.padding(axis)
+        if isinstance(padding, int):
+            padded, least = size + padding, extent
+        else:  # a padding that makes up for what an image lacks
+            padded, least = size, 1
+        require_least(b, padded, least, f"{x.type} is smaller than the kernel of {w.type}")
     exact = accumulate or wide(x.dtype)
     epilogue = None if exact == x.dtype or accumulate else expr.input_(0, exact).cast(x.dtype)
     op = ops.Conv(place.strides, place.pads, place.dilations, group, accumulate=exact, epilogue=epilogue)
@@ -223,6 +232,12 @@ def by_channels(b: Builder, x: Value, w: Value, bias: Value | None = None, dilat
     return biased(b, b.contract("nctk", "ck", "nct", windows, b.reshape(w, (channels, taps))), bias)
 
 
+def state_before(b: Builder, x: Value, past: Value | None, length: Dimension) -> Value:
+    """What is before x [batch, channels, ...], so many elements of each channel: zeros, or a state."""
+    shape = (*x.shape[:2], length)
+    return zeros(b, x.dtype, shape) if past is None else with_shape(b, past, shape, "past_state")
+
+
 @onnx_op(since=27, ranks={"input": 3, "weight": 3, "bias": 1, "past_state": 3})
 def CausalConvWithState(b, input, weight, bias=None, past_state=None, *, activation="none"):
     """A convolution of each channel with its past, which is zeros or the state that the last
@@ -234,7 +249,7 @@ def CausalConvWithState(b, input, weight, bias=None, past_state=None, *, activat
     if past_state is None:
         whole = b.emit(ops.Pad("constant", (0, 0, past), (0, 0, 0)), input, zeros(b, input.dtype, ()))[0]
     else:
-        whole = b.concat([past_state, input], 2)
+        whole = b.concat([state_before(b, input, past_state, past), input], 2)
     y = by_channels(b, whole, weight, bias)
     state = b.take(whole, 2, whole.shape[2] - past, past)
     if activation == "none":

@@ -81,9 +81,11 @@ def Gemm(b, A, B, C=None, *, alpha=1.0, beta=1.0, transA=0, transB=0):
     y = b.contract("km" if transA else "mk", "nk" if transB else "kn", "mn", A, B)
     if alpha != 1:
         y = b.map(y, floating(lambda e: e * alpha, alpha))
-    if C is None or beta == 0:
+    if C is None:
         return y
     y, C = fitted(b, y, C, "C")
+    if beta == 0:
+        return y
     if beta != 1:
         return b.map(y, C, floating(lambda e, c: e + c * beta, beta))
     return b.map(y, C, lambda e, c: e + c)
@@ -105,17 +107,18 @@ def _parameter(b: Builder, value: Value, operand: Value, rows: bool, name: str) 
         return scalar(b, value, name)
     count = operand.shape[-2 if rows else -1]
     fitting = (*operand.shape[:-1], 1) if rows else (*operand.shape[:-2], 1, count)
-    sizes = zip(value.shape, (count,) if value.rank == 1 else fitting[-value.rank :])
-    if value.rank > operand.rank or any(d != 1 and dims.equal(d, size) is False for d, size in sizes):
+    needed = (count,) if value.rank == 1 else fitting[-value.rank :]
+    number, whole = value.tensor.count, dims.product(needed)
+    wrong = any(d != 1 and dims.equal(d, size) is False for d, size in zip(value.shape, needed))
+    if value.rank > operand.rank or wrong or dims.equal(number, whole) is False:
         raise ops.TypeMismatch(
             f"{name} is {value.type} where one element, a vector of length {count} or "
             f"{TensorType(value.dtype, fitting)} is needed"
         )
-    if value.rank == 1:
-        value = b.broadcast(value, (count,))
-        return insert_axes(b, value, [1]) if rows else value
-    summed = value.rank - 1 if rows else value.rank - 2
-    return b.reshape(value, [1 if a == summed else d for a, d in enumerate(value.shape)])
+    if number != whole:
+        b.emit(ops.Require("broadcast", (number, whole)))  # one element, or one for each
+    value = value if value.shape == needed else b.emit(ops.Broadcast(needed), value)[0]
+    return insert_axes(b, value, [1]) if rows and value.rank == 1 else value
 
 
 def of_product(b: Builder, value: Value, x: Value, y: Value, rows: bool, name: str) -> Value:

@@ -10,7 +10,17 @@ from ...ir.builder import Builder
 from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..rules import onnx_op
-from .common import along, element_type, fitted, mean, wide, with_channels, with_consumed_inputs, with_length
+from .common import (
+    along,
+    element_type,
+    fitted,
+    mean,
+    wide,
+    with_channels,
+    with_consumed_inputs,
+    with_length,
+    with_shape,
+)
 
 # Rows --------------------------------------------------------------------------------------------
 
@@ -234,17 +244,15 @@ def _batch_normalization_1(
 ):
     """Not spatial, there are statistics for each element of a sample."""
     training = any(b.site.wanted[1:]) and not is_test
-    if not spatial and training:
-        samples = b.reshape(X, (X.shape[0], dims.product(X.shape[1:])))
-        scale, B, mean, var = (b.reshape(p, samples.shape[1:]) for p in (scale, B, mean, var))
-        y, *statistics = _trained(b, samples, scale, B, mean, var, epsilon, momentum)
-        return b.reshape(y, X.shape), *(b.reshape(s, X.shape[1:]) for s in statistics)
-    if training:
+    if spatial and training:
         return _trained(b, X, scale, B, mean, var, epsilon, momentum)
     if spatial:
         return BatchNormalization(b, X, scale, B, mean, var, epsilon=epsilon), mean, var, mean, var
-    parameters = []
-    for value in (scale, B, mean, var):
-        X, value = fitted(b, X, value, "the parameter")
-        parameters.append(value)
-    return _affine(b, X, parameters, epsilon), mean, var, mean, var
+    named = ((scale, "the scale"), (B, "the bias"), (mean, "the mean"), (var, "the variance"))
+    scale, B, mean, var = (with_shape(b, value, X.shape[1:], name) for value, name in named)
+    if not training:
+        return _affine(b, X, (scale, B, mean, var), epsilon), mean, var, mean, var
+    samples = b.reshape(X, (X.shape[0], dims.product(X.shape[1:])))
+    flat = (b.reshape(p, samples.shape[1:]) for p in (scale, B, mean, var))
+    y, *statistics = _trained(b, samples, *flat, epsilon, momentum)
+    return b.reshape(y, X.shape), *(b.reshape(s, X.shape[1:]) for s in statistics)

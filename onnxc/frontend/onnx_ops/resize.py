@@ -24,7 +24,7 @@ from ...ir.expr import Expr
 from ...ir.graph import Value
 from ...records import dataclass
 from ..rules import onnx_op
-from .common import along, distinct_axes, generate, one_of, wide
+from .common import along, distinct_axes, generate, one_of, wide, with_length
 
 _NEAREST = {
     "round_prefer_floor": lambda x, scale: expr.ceil(x - 0.5),
@@ -378,9 +378,10 @@ def _axes(
     policy: str,
 ) -> list[ResizedAxis]:
     count = len(places)
-    for value, name, wanted in ((scales, "scales", count), (sizes, "sizes", count), (roi, "roi", 2 * count)):
-        if value is not None and dims.equal(value.tensor.count, wanted) is False:
-            raise ops.TypeMismatch(f"the {name} are {value.type} where {wanted} are needed")
+    scales, sizes, roi = (
+        value if value is None else with_length(b, value, wanted, name)
+        for value, name, wanted in ((scales, "scales", count), (sizes, "sizes", count), (roi, "roi", 2 * count))
+    )
 
     def each(vector: Value, first: int = 0) -> list[Value]:
         """The elements for the axes, of which that one is the first's."""
