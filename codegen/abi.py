@@ -101,5 +101,8 @@ ERRORS = {
 #: What a kernel adds to the status where what it has for the sentence is a double.
 OF_DOUBLE = 0x100
 
+#: What is added to the status where more than what is expected fits too.
+AT_LEAST = 0x200
+
 #: Bytes: what the arena, scratch, weights and every value in them begin with a multiple of.
 ALIGNMENT = 64

@@ -128,9 +128,11 @@ static int32_t onnxc_fail_expected(onnxc_context *context, int32_t node, int32_t
         [ONNXC_WRONG_SHAPE] = "dimension", [ONNXC_DIMS_MISMATCH] = "dimensions do not match",
         [ONNXC_RANK_MISMATCH] = "rank", [ONNXC_INVALID_RESHAPE] = "number of elements"};
     int32_t known = (int32_t)(sizeof what / sizeof *what);
+    const char *least = (code & ONNXC_AT_LEAST) != 0 ? " at least" : "";
+    code &= ~ONNXC_AT_LEAST;
     const char *subject = code > 0 && code < known ? what[code] : NULL;
-    return onnxc_report(context, code, "%.300s: %s: expected %lld, got %lld", onnxc_node_name(context, node),
-                        subject != NULL ? subject : "invalid value", (long long)expected,
+    return onnxc_report(context, code, "%.300s: %s: expected %lld%s, got %lld", onnxc_node_name(context, node),
+                        subject != NULL ? subject : "invalid value", (long long)expected, least,
                         (long long)got);
 }
 

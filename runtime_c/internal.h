@@ -37,6 +37,9 @@
 #define ONNXC_OF_DOUBLE 0x100
 typedef int32_t onnxc_kernel(const uint64_t *args, int64_t first, int64_t last, void *scratch);
 
+/* What `fail_expected` takes beside a status where more than what is expected fits too. */
+#define ONNXC_AT_LEAST 0x200
+
 /* An operator written in C. `attributes` begins with the slot of each output (~k: it is output k of the model),
  * then what the operator documents. Of an input tensor kind, dtype, rank, dims and data are set, of a sequence,
  * optional or map kind and object; inputs left out have kind ONNXC_NONE. Outputs are allocated with

@@ -189,11 +189,19 @@ class FunctionBody:
     # Failure -------------------------------------------------------------------------------------
 
     def fail_if(
-        self, condition: str, origin: str, code: str, value: str = "0", expected: str | None = None
+        self,
+        condition: str,
+        origin: str,
+        code: str,
+        value: str = "0",
+        expected: str | None = None,
+        least: bool = False,
     ) -> None:
-        """Records an error of the node and leaves, where the condition holds."""
+        """Records an error of the node and leaves, where the condition holds. least: more than what is
+        expected fits too."""
         with self.f.when(condition):
-            what = f"ptr %ctx, i32 {self.tables.node(origin)}, i32 {abi.ERRORS[code]}"
+            status = abi.ERRORS[code] + (abi.AT_LEAST if least else 0)
+            what = f"ptr %ctx, i32 {self.tables.node(origin)}, i32 {status}"
             if expected is None:
                 self.f.statement(f"call i32 {self.service('fail')}({what}, i64 {value})")
             else:

@@ -295,5 +295,6 @@ class RunFunction(Regions):
             wrong = self.f.compare("slt" if need.kind == "least" else "ne", got, expected)
             if need.kind == "broadcast":
                 wrong = self.f.binary("and", wrong, self.f.compare("ne", got, 1), "i1")
-            expects = need.kind != "least" and need.code in ("dims_mismatch", "invalid_reshape")
-            self.fail_if(wrong, need.origin, need.code, got, expected if expects else None)
+            expects = need.code in ("dims_mismatch", "invalid_reshape")
+            least = expects and need.kind == "least"
+            self.fail_if(wrong, need.origin, need.code, got, expected if expects else None, least)
