@@ -270,7 +270,12 @@ def _best_groups(b: Builder, scores: Value, groups: int, kept: int, summed: int)
     """The scores [tokens, experts] of the `kept` of so many groups whose `summed` greatest have the greatest
     sums, and -inf for the others."""
     tokens, experts = scores.shape
-    if not isinstance(experts, int) or groups < 1 or experts % groups:
+    if not isinstance(experts, int):
+        raise UnsupportedError(
+            f"{groups} groups of experts whose number only the run tells",
+            "make the length of expert_bias or the last axis of logits constant",
+        )
+    if groups < 1 or experts % groups:
         raise ops.TypeMismatch(f"{experts} experts do not make {groups} groups")
     size = experts // groups
     grouped = b.reshape(scores, (tokens, groups, size))
@@ -394,7 +399,10 @@ def _unpacked(
     q = fields(b, weights, bits, (experts, rows, size))
     columns = block or q.shape[2]
     if not isinstance(columns, int):
-        raise ops.TypeMismatch(f"the experts' weights are {weights.type}")
+        raise UnsupportedError(
+            f"a scale for each row of experts' weights {weights.type}, whose length only the run tells",
+            "make the last axis of the weights constant",
+        )
     *before, count = scales.shape  # zero points are packed along the axis that scales end with
     if zero is not None:
         zero = fields(b, zero, bits, (*before, dims.ceil_divide(count * bits, 8)), count)

@@ -73,6 +73,7 @@ CASES = [
     (Case("QLinearAdd", [*BYTES, *BYTES, np.float32(0), BYTES[2]], stored=(6,)), "the scale is 0"),
     (Case("CDist", [X[0], W], {"metric": "cosine"}), "metric is cosine"),
     (Case("Inverse", [X[0]]), "no square matrix"),
+    (Case("ScaledSiLU", [X, B[:8]]), "the scale should have one element"),
     (Case("BiasGelu", [X]), "2 at least are needed"),
     (Case("BiasSplitGelu", [X[..., :3], X[0, 0, :3]]), "3 numbers have no halves"),
 ]
@@ -82,4 +83,23 @@ CASES = [
 def test_a_sentence_says_what_is_wrong(case, sentence):
     with pytest.raises(ModelErrors) as caught:
         import_model(as_model([case])[0])
+    assert sentence in str(caught.value)
+
+
+OPEN = [
+    (
+        Case("MoEGroupRouter", [X[0], B[:8]], {"n_group": 4, "topk_group": 2, "top_k": 3}),
+        "4 groups of experts whose number only the run tells",
+    ),
+    (
+        Case("QMoE", [X[0], X[0, :, :6], WEIGHTS[:, :, :4], SCALES, None, WEIGHTS[:, :, :4], SCALES]),
+        "whose length only the run tells",
+    ),
+]
+
+
+@pytest.mark.parametrize(("case", "sentence"), OPEN, ids=[case.op for case, _ in OPEN])
+def test_a_sentence_says_which_size_must_be_known(case, sentence):
+    with pytest.raises(ModelErrors) as caught:
+        import_model(as_model([case], symbolic=True)[0])
     assert sentence in str(caught.value)
