@@ -17,16 +17,7 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
 from ...records import dataclass
-from ..onnx_ops.common import (
-    checked,
-    generate,
-    insert_axes,
-    scalar,
-    widened,
-    with_length,
-    with_shape,
-    zeros,
-)
+from ..onnx_ops.common import checked, generate, insert_axes, scalar, widened, with_length, with_shape, zeros
 from ..onnx_ops.normalization import RMSNormalization
 from ..rules import Types
 from .schema import T, contrib_op

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from ...ir import dtypes, ops
+from ...ir import dtypes
 from ...ir.builder import Builder
 from ...ir.graph import Value
 from ..onnx_ops import convolution, linear

@@ -408,7 +408,7 @@ def CausalConvWithState(
         found = [b.transpose(x, (0, 2, 1)) for x in (y, state)]
         return *(b.reshape(x, (*x.shape[:2], *input.shape[2:])) for x in found), None
     input = with_size(b, input, 1, weight.shape[0])
-    batch, channels, length = input.shape
+    length = input.shape[2]
     before = (weight.shape[2] - 1) * dilation
     whole = b.concat([state_before(b, input, past_state, before), input], 2)
     c = None if bias is None else widened(b, bias)

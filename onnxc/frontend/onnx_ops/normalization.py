@@ -253,6 +253,6 @@ def _batch_normalization_1(
     if not training:
         return _affine(b, X, (scale, B, mean, var), epsilon), mean, var, mean, var
     samples = b.reshape(X, (X.shape[0], dims.product(X.shape[1:])))
-    flat = (b.reshape(p, samples.shape[1:]) for p in (scale, B, mean, var))
-    y, *statistics = _trained(b, samples, *flat, epsilon, momentum)
+    scale, B, mean, var = (b.reshape(p, samples.shape[1:]) for p in (scale, B, mean, var))
+    y, *statistics = _trained(b, samples, scale, B, mean, var, epsilon, momentum)
     return b.reshape(y, X.shape), *(b.reshape(s, X.shape[1:]) for s in statistics)

@@ -380,7 +380,11 @@ def _axes(
     count = len(places)
     scales, sizes, roi = (
         value if value is None else with_length(b, value, wanted, name)
-        for value, name, wanted in ((scales, "scales", count), (sizes, "sizes", count), (roi, "roi", 2 * count))
+        for value, name, wanted in (
+            (scales, "scales", count),
+            (sizes, "sizes", count),
+            (roi, "roi", 2 * count),
+        )
     )
 
     def each(vector: Value, first: int = 0) -> list[Value]:
