@@ -108,15 +108,12 @@ def _parameter(b: Builder, value: Value, operand: Value, rows: bool, name: str) 
     count = operand.shape[-2 if rows else -1]
     fitting = (*operand.shape[:-1], 1) if rows else (*operand.shape[:-2], 1, count)
     needed = (count,) if value.rank == 1 else fitting[-value.rank :]
-    number, whole = value.tensor.count, dims.product(needed)
-    wrong = any(d != 1 and dims.equal(d, size) is False for d, size in zip(value.shape, needed))
-    if value.rank > operand.rank or wrong or dims.equal(number, whole) is False:
+    sizes = zip(value.shape, needed)
+    if value.rank > operand.rank or any(d != 1 and dims.equal(d, size) is False for d, size in sizes):
         raise ops.TypeMismatch(
             f"{name} is {value.type} where one element, a vector of length {count} or "
             f"{TensorType(value.dtype, fitting)} is needed"
         )
-    if number != whole:
-        b.emit(ops.Require("broadcast", (number, whole)))  # one element, or one for each
     value = value if value.shape == needed else b.emit(ops.Broadcast(needed), value)[0]
     return insert_axes(b, value, [1]) if rows and value.rank == 1 else value
 
