@@ -20,7 +20,18 @@ from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..onnx_ops import linear
 from ..onnx_ops.attention import attend, join_heads, split_heads
-from ..onnx_ops.common import generate, insert_axes, scalar, widened, with_size
+from ..onnx_ops.common import (
+    generate,
+    insert_axes,
+    require,
+    require_least,
+    require_one_of,
+    scalar,
+    widened,
+    with_length,
+    with_shape,
+    with_size,
+)
 from ..onnx_ops.linear import MatMulInteger
 from ..rule_builder import RuleBuilder
 from ..rules import Types
@@ -33,13 +44,19 @@ Mask = Annotated[Value, Types.of("M", "int32")]
 
 
 def padding_bias(
-    b: Builder, mask: Value | None, sizes: Sequence[Dimension], causal: bool, hidden: float | None
+    b: Builder,
+    mask: Value | None,
+    sizes: Sequence[Dimension],
+    causal: bool,
+    hidden: float | None,
+    projecting: bool = False,
 ) -> Value | None:
     """What is added to scores of these sizes (batch, queries, keys, keys before the first query): `hidden`,
     by default -10000, where a key is padding, the lowest number where it comes after the query.
 
-    mask: int32 [batch], where the padding of each sequence begins, or [2 * batch], and where its words begin;
-    [batch, keys] or [batch, queries, keys], 0 for padding."""
+    mask: int32 [batch] or [3 * batch + 2], where the padding of each sequence begins; [batch, keys] or
+    [batch, queries, keys], 0 for padding. What projects inside also takes [2 * batch], which goes on with
+    where the words begin, and one column, [batch, 1] or [1, 1], which stands for no mask."""
     if mask is None and not causal:
         return None
     batch, queries, keys, past = sizes
@@ -48,18 +65,28 @@ def padding_bias(
     padded: Expr | None = None
     i, j = expr.index(2), expr.index(3)
     if mask is not None and mask.rank == 1:
+        ends, both, more = mask.shape[0], 2 * batch, 3 * batch + 2
+        require_one_of(b, ends, (batch, both, more) if projecting else (batch, more), f"the mask {mask.type}")
         operands.append(_each(b, mask, 0, batch))
         padded = j >= expr.input_(0, "int32").cast("int64")
-        if dims.equal(mask.shape[0], 2 * batch) is not False:
-            operands.append(_each(b, mask, mask.shape[0] - batch, batch))
-            both = expr.size(mask.shape[0]).equals(expr.size(2 * batch))
-            padded = padded | (both & (j < expr.input_(1, "int32").cast("int64")))
+        if projecting and not dims.equal(ends, batch) and dims.equal(ends, both) is not False:
+            operands.append(_each(b, mask, ends - batch, batch))
+            starts = expr.size(ends).equals(expr.size(both)) & (j < expr.input_(1, "int32").cast("int64"))
+            padded = padded | starts
     elif mask is not None and mask.rank in (2, 3):
-        if mask.rank == 3 or mask.shape[1] != 1 or keys == 1:  # [batch, 1] stands for no mask
+        column = dims.compare("eq", mask.shape[1], 1) if projecting and mask.rank == 2 and keys != 1 else 0
+        if column == 0:
+            wanted = (batch, keys) if mask.rank == 2 else (batch, queries, keys)
+            mask = with_shape(b, mask, wanted, f"the mask {mask.type}")
+        else:
+            require_one_of(b, mask.shape[1], (keys, 1), f"the mask {mask.type}")
+            rows = batch + column * (1 - batch)
+            require_one_of(b, mask.shape[0], (batch, rows), f"the mask {mask.type}")
+        if column != 1:
             operands.append(insert_axes(b, mask, [1, 2] if mask.rank == 2 else [1]))
             padded = expr.input_(0, "int32") <= 0
-            if mask.rank == 2 and not isinstance(mask.shape[1], int):
-                padded = padded & ~expr.size(mask.shape[1]).equals(1)
+            if column != 0:
+                padded = padded & ~expr.size(column).cast("bool")
     elif mask is not None:
         raise UnsupportedError(f"a mask of {mask.rank} axes", "export the model with one of at most three")
     bias = expr.const(0, "float32")
@@ -76,11 +103,19 @@ def _each(b: Builder, mask: Value, start: Dimension, batch: Dimension) -> Value:
     return b.reshape(b.take(mask, 0, start, batch), (batch, 1, 1, 1))
 
 
-def _with(b: Builder, bias: Value | None, more: Value | None) -> Value | None:
-    """The sum of what is there of the two."""
+def _with(b: Builder, bias: Value | None, more: Value | None, sizes: Sequence[Dimension]) -> Value | None:
+    """The sum of what is there of the two, of which `more` is one of all queries and keys of these sizes
+    (batch, queries, keys, ...), repeated to sequences and heads alone."""
+    if more is not None:
+        more = of_scores(b, more, sizes[1], sizes[2])
     if bias is None or more is None:
         return bias or (None if more is None else widened(b, more))
     return b.map(bias, more, lambda x, y: x + y.cast(x.dtype))
+
+
+def of_scores(b: Builder, bias: Value, queries: Dimension, keys: Dimension) -> Value:
+    """An operand that is added to scores, [batch or 1, heads or 1, queries, keys]."""
+    return with_shape(b, bias, (*bias.shape[:2], queries, keys), f"the bias {bias.type}")
 
 
 # Projected inside --------------------------------------------------------------------------------
@@ -123,6 +158,8 @@ def Attention(
             "an Attention that turns its heads or writes its keys in place", "optimise the model for a CPU"
         )
     x = widened(b, input)
+    if bias is not None:
+        bias = with_length(b, bias, weights.shape[1], "the bias")
 
     def project(w: Value, c: Value | None) -> Value:
         y = linear.product(b, x, widened(b, w))
@@ -155,6 +192,8 @@ def _projections(
     sizes: Sequence[Dimension] = tuple(widths) if widths else (third,) * 3
     if len(sizes) != 3 or dims.equal(sum(sizes, 0), weights.shape[-1]) is False:
         raise ops.TypeMismatch(f"{weights.type} do not give queries, keys and values of {sizes} columns")
+    require(b, [(weights.shape[-1], sum(sizes, 0))], f"the projection {weights.type}")
+    require_least(b, weights.shape[-1], 1, f"the projection {weights.type} has no columns")
     places = list(zip((0, sizes[0], sizes[0] + sizes[1]), sizes))
     if weights.constant is None:
         whole = project(weights, *others)
@@ -182,13 +221,15 @@ def _attention(
     q, k, v = (split_heads(b, x, heads, name) for x, name in zip(projections, names))
     before: Dimension = 0
     if past is not None:
+        require(b, [(past.shape[0], 2)], f"the past {past.type}")
         before = past.shape[3]
         k, v = (
             b.concat([b.reshape(b.take(widened(b, past), 0, n, 1), past.shape[1:]), x], 2)
             for n, x in enumerate((k, v))
         )
-    padding = padding_bias(b, mask, (q.shape[0], q.shape[2], k.shape[2], before), bool(causal), hidden)
-    total = _with(b, padding, attention_bias)
+    sizes = (q.shape[0], q.shape[2], k.shape[2], before)
+    padding = padding_bias(b, mask, sizes, bool(causal), hidden, projecting=True)
+    total = _with(b, padding, attention_bias, sizes)
     y, _ = attend(b, q, k, v, total, scale or None)
     return join_heads(b, y), k, v
 
@@ -243,6 +284,7 @@ def QAttention(
     if do_rotary or past_present_share_buffer:
         raise UnsupportedError("a QAttention that turns its heads or writes its keys in place")
     step = widened(b, scalar(b, input_scale, "scale"))
+    bias = with_length(b, bias, weight.shape[1], "the bias")
 
     def project(w: Value, c: Value, s: Value, zero: Value | None) -> Value:
         total = MatMulInteger(b, input, w, input_zero_point, zero)
@@ -304,12 +346,13 @@ def MultiHeadAttention(
     if (past_key is None) != (past_value is None):
         raise ops.TypeMismatch("past keys and values go together")
     parts = _unpacked(b, query, key, value)
-    biased = 1 if key is not None and key.rank == 4 else 3
-    parts = [*_biased(b, parts[:biased], bias, num_heads), *parts[biased:]]
+    parts = _biased(b, parts, 1 if key is not None and key.rank == 4 else 3, bias, num_heads)
     names = ("the query", "the key", "the value")
     q, k, v = (
         with_size(b, split_heads(b, x, num_heads, name), 1, num_heads) for x, name in zip(parts, names)
     )
+    if value is not None and value.rank == 4:
+        require(b, zip(v.shape, k.shape), f"the value {v.type}")
     past: Dimension = 0
     present = k, v
     if past_key is not None and past_value is not None:
@@ -322,7 +365,7 @@ def MultiHeadAttention(
             (k, v), present = appended(b, caches, present, past, cache_indirection)
     sizes = (q.shape[0], q.shape[2], k.shape[2], past)
     padding = padding_bias(b, key_padding_mask, sizes, bool(unidirectional), mask_filter_value)
-    y, scores = _exposing(b, (q, k, v), _with(b, padding, attention_bias), scale)
+    y, scores = _exposing(b, (q, k, v), _with(b, padding, attention_bias, sizes), scale)
     return y, *present, scores
 
 
@@ -378,22 +421,26 @@ def DecoderMaskedMultiHeadAttention(
     past_sequence_length others. How many beams there are the shape of cache_indirection says."""
     if key is None or value is None:
         raise ops.TypeMismatch(f"the query {query.type} comes without keys or values")
-    if dims.equal(query.shape[1], 1) is False:
-        raise ops.TypeMismatch(f"the query {query.type} has more than one row a sequence")
+    query = with_shape(b, query, (query.shape[0], 1, query.shape[2]), f"the query {query.type}")
+    if beam_width is not None:
+        require(b, [(beam_width.tensor.count, 1)], f"the number of beams {beam_width.type}")
     present: tuple[Value, Value] | tuple[None, None]
     if past_key is None or past_value is None:
-        q = split_heads(b, _biased(b, [query], bias, num_heads)[0], num_heads, "the query")
+        q = split_heads(b, _biased(b, [query, key, value], 1, bias, num_heads)[0], num_heads, "the query")
+        for x, name in ((key, "the key"), (value, "the value")):
+            require(b, zip(x.shape, (q.shape[0], num_heads, key.shape[2], q.shape[3])), f"{name} {x.type}")
         past, seen, present = key.shape[2] - 1, (key, value), (None, None)
     elif past_present_share_buffer and past_sequence_length is not None:
-        operands = _biased(b, [query, key, value], bias, num_heads)
+        operands = _biased(b, [query, key, value], 3, bias, num_heads)
         names = ("the query", "the key", "the value")
         q, k, v = (split_heads(b, x, num_heads, name) for x, name in zip(operands, names))
         past = b.dimension(b.reshape(past_sequence_length, ()), 0, "past")
         seen, present = appended(b, (past_key, past_value), (k, v), past, cache_indirection)
     else:
         raise UnsupportedError("a past without room for a row", "export it with past_present_share_buffer")
-    padding = padding_bias(b, mask_index, (q.shape[0], 1, seen[0].shape[2], past), False, mask_filter_value)
-    y, scores = _exposing(b, (q, *seen), _with(b, padding, attention_bias), scale)
+    sizes = (q.shape[0], 1, seen[0].shape[2], past)
+    padding = padding_bias(b, mask_index, sizes, False, mask_filter_value)
+    y, scores = _exposing(b, (q, *seen), _with(b, padding, attention_bias, sizes), scale)
     return y, *present, scores
 
 
@@ -410,28 +457,26 @@ def _unpacked(b: Builder, query: Value, key: Value | None, value: Value | None) 
 
 def _packed(b: Builder, x: Value, count: int) -> list[Value]:
     """[batch, length, heads, count, size] as `count` of [batch, heads, length, size]."""
-    if dims.equal(x.shape[3], count) is False:
-        raise ops.TypeMismatch(f"{x.type} does not pack {count} operands")
+    require(b, [(x.shape[3], count)], f"what {x.type} packs")
     whole = b.transpose(x, (3, 0, 2, 1, 4))
     return [b.reshape(b.take(whole, 0, n, 1), whole.shape[1:]) for n in range(count)]
 
 
-def _biased(b: Builder, operands: list[Value], bias: Value | None, heads: int) -> list[Value]:
-    """Query, key and value plus their parts of the bias, of which there may be that of the query alone."""
+def _biased(b: Builder, operands: list[Value], count: int, bias: Value | None, heads: int) -> list[Value]:
+    """Query, key and value, of which the first `count` are added their parts of the bias, which has one for
+    each."""
     if bias is None:
         return operands
+    widths = [x.shape[2] if x.rank == 3 else heads * x.shape[3] for x in operands]
+    bias = with_length(b, bias, sum(widths, 0), "the bias")
     start: Dimension = 0
     found = []
-    for x in operands:
-        width = x.shape[2] if x.rank == 3 else heads * x.shape[3]
-        if dims.equal(start, bias.shape[0]) is True:
-            found.append(x)
-            continue
+    for x, width in zip(operands[:count], widths):
         part = b.take(bias, 0, start, width)
         part = part if x.rank == 3 else b.reshape(part, (heads, 1, x.shape[3]))
         found.append(b.map(x, part, lambda e, c: e + c))
         start = start + width
-    return found
+    return [*found, *operands[count:]]
 
 
 # Positions ---------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
 from ...records import dataclass
-from ..onnx_ops.common import agreed, checked, generate, insert_axes
+from ..onnx_ops.common import agreed, checked, generate, insert_axes, require, require_least
 from ..onnx_ops.movement import padded
 
 
@@ -37,10 +37,14 @@ def appended(
     """(keys and values that the query sees, the caches) after new rows behind the `past` ones that sequences
     have; the room is there. beams: see `of_beams`."""
     start = b.reshape(b.elements([past]), (1, 1))
+    require(b, [(x.shape[2], y.shape[2]) for y, x in (caches, new)], "a cache or rows of values")
     total = past + new[0].shape[2]
     present = tuple(written(b, cache, rows, start) for cache, rows in zip(caches, new))
     seen = [b.take(cache, 2, 0, total) for cache in present]
     if beams is not None:
+        require_least(
+            b, caches[0].shape[2], beams.shape[2], f"{caches[0].type} has fewer rows than {beams.type} names"
+        )
         seen = [of_beams(b, rows, beams, past) for rows in seen]
     return (seen[0], seen[1]), (present[0], present[1])
 

@@ -16,10 +16,23 @@ from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..onnx_ops import attention
 from ..onnx_ops.attention import attend, join_heads, split_heads
-from ..onnx_ops.common import agreed, checked, generate, insert_axes, one_of, require, widened, zeros
+from ..onnx_ops.common import (
+    checked,
+    generate,
+    insert_axes,
+    one_of,
+    require,
+    require_least,
+    require_one_of,
+    widened,
+    with_length,
+    with_shape,
+    zeros,
+)
 from ..onnx_ops.movement import padded
 from ..onnx_ops.normalization import RMSNormalization
 from ..rules import Types
+from .attention import of_scores
 from .caches import Storage, Window, written
 from .schema import FUSED_FLOATS, T, contrib_op
 
@@ -107,6 +120,9 @@ def MRotaryEmbedding(
             first = sum(mrope_section[:stream])
             streams[first : first + size] = stream
     which = b.constant(streams)
+    cos_cache, sin_cache = (
+        with_shape(b, c, (cos_cache.shape[0], half), f"the cache {c.type}") for c in (cos_cache, sin_cache)
+    )
 
     def angles(cache: Value) -> Value:
         each = b.emit(ops.Gather("axis"), cache, position_ids)[0]
@@ -120,6 +136,8 @@ def MRotaryEmbedding(
         if not num_heads:
             raise ops.TypeMismatch(f"{input.type} is of an unknown number of heads")
         x = split_heads(b, input, num_heads, "the input")
+    wanted = (3, x.shape[0], x.shape[2])
+    position_ids = with_shape(b, position_ids, wanted, f"the positions {position_ids.type}")
     y = attention.rotated(
         b,
         x,
@@ -207,29 +225,42 @@ def GroupQueryAttention(
     one_of(qk_output, (0, 1, 2), "qk_output")
     q, k, v = _operands(b, query, key, value, num_heads, kv_num_heads)
     batch, _, queries, _ = q.shape
+    pasts = past_key, past_value
+    _require_caches(b, pasts)
+    lengths = (
+        (queries,) if past_key is None else (queries, 0)
+    )  # without new keys, those of the cache are seen
+    require_one_of(b, k.shape[2], lengths, f"the key {k.type}")
     if q_norm_weight is not None:
-        q = RMSNormalization(b, q, q_norm_weight, epsilon=_epsilon(q_norm_epsilon, qk_norm_epsilon))
+        q = _normalized(b, q, q_norm_weight, _epsilon(q_norm_epsilon, qk_norm_epsilon))
     if k_norm_weight is not None:
-        k = RMSNormalization(b, k, k_norm_weight, epsilon=_epsilon(k_norm_epsilon, qk_norm_epsilon))
+        k = _normalized(b, k, k_norm_weight, _epsilon(k_norm_epsilon, qk_norm_epsilon))
     total = b.dimension(b.reshape(total_sequence_length, ()), 0, "total")
-    if query_seqlens is not None and (past_key is None or past_value is None):
+    if query_seqlens is not None and past_key is None:
         raise ops.TypeMismatch("padded queries need a cache")
+    if attention_bias is not None:
+        attention_bias = of_scores(b, attention_bias, queries, total)
     prompt = expr.const(False, "bool") if query_seqlens is not None else _is_prompt(queries, total)
     start = _first_place(b, seqlens_k, batch, queries, prompt, query_seqlens)
     if do_rotary:
         places = _places(b, start, queries, prompt, position_ids)
-        q, k = (_turned(b, x, cos_cache, sin_cache, places, rotary_interleaved or 0) for x in (q, k))
+        of_keys = places if dims.equal(k.shape[2], queries) else b.take(places, 1, 0, k.shape[2])
+        q, k = (
+            _turned(b, x, cos_cache, sin_cache, at, rotary_interleaved or 0)
+            for x, at in ((q, places), (k, of_keys))
+        )
     dtype = k.dtype
     k, v = (x if store is None else store.stored(b, x) for x, store in zip((k, v), stores))
-    pasts = past_key, past_value
     where: Value | None = None
     if sliding_window_cache:
         if b.site.wanted[3:4] == (True,):
             raise UnsupportedError("scores over a cache that is a window", "export it with the whole cache")
         rows, (k, v), where = _in_window(b, pasts, (k, v), start, seqlens_k, local_window_size)
         if attention_bias is not None:
-            attention_bias = _of_places(b, attention_bias, where, total)
+            attention_bias = _of_places(b, attention_bias, where)
     else:
+        if query_seqlens is None:
+            _require_room(b, past_key, k.shape[2], total)
         rows, (k, v) = _in_order(b, pasts, (k, v), start, total)
     rows = [x if store is None else store.loaded(b, x, dtype) for x, store in zip(rows, stores)]
     sink = head_sink if head_sink is not None or smooth_softmax != 1 else zeros(b, q.dtype, (num_heads,))
@@ -243,6 +274,22 @@ def GroupQueryAttention(
         scores = b.map(b.take(scores, 3, 0, total), lambda e: expr.where(e.equals(-math.inf), 0, e))
         scores = b.cast(scores, query.dtype)
     return b.cast(join_heads(b, y), query.dtype), k, v, scores
+
+
+def _require_caches(b: Builder, pasts: tuple[Value | None, Value | None]) -> None:
+    """Refuses caches of keys and values of which one is missing or has other room."""
+    keys, values = pasts
+    if (keys is None) != (values is None):
+        raise ops.TypeMismatch("past keys and values go together")
+    if keys is not None and values is not None:
+        require(b, [(values.shape[2], keys.shape[2])], f"the cache {values.type}")
+
+
+def _require_room(b: Builder, past: Value | None, new: Dimension, total: Dimension) -> None:
+    """Refuses a total number of keys that is neither within the cache nor that of its rows and the new
+    ones."""
+    room = 0 if past is None else past.shape[2]
+    require_one_of(b, dims.maximum(total, room), (room + new, room), "the cache with new keys")
 
 
 def _in_order(
@@ -267,12 +314,11 @@ def _in_window(
     return rows, [cache.kept(b, x, start, end) for x in rows], cache.places(b, start, new[0].shape[2])
 
 
-def _of_places(b: Builder, bias: Value, places: Value, total: Dimension) -> Value:
+def _of_places(b: Builder, bias: Value, places: Value) -> Value:
     """The columns that belong to the places [batch, keys] of some keys, of a bias [batch or 1, heads or 1,
     queries, total] of all; any where a key is not there."""
-    places = agreed(b, places, [(bias.shape[3], total)], f"the bias {bias.type}")
     whole = b.broadcast(bias, (places.shape[0], *bias.shape[1:]))
-    column = expr.input_(0, "int64").clip(0, expr.size(total) - 1)
+    column = expr.input_(0, "int64").clip(0, expr.size(bias.shape[3]) - 1)
     at = insert_axes(b, places, [1, 2])
     columns = generate(b, (*whole.shape[:3], places.shape[1]), column, at)
     return b.emit(ops.Gather("elements", 3), whole, columns)[0]
@@ -297,6 +343,12 @@ def _epsilon(own: float | None, both: float) -> float:
     return found
 
 
+def _normalized(b: Builder, x: Value, weight: Value, epsilon: float) -> Value:
+    """x with every row of a head scaled to a mean square of 1, times the weight."""
+    weight = with_length(b, weight, x.shape[3], "the weight of a norm")
+    return RMSNormalization(b, x, weight, epsilon=epsilon)
+
+
 def _turned(
     b: Builder, x: Value, cosines: Value | None, sines: Value | None, places: Value, interleaved: int
 ) -> Value:
@@ -312,18 +364,16 @@ def _turned(
 def _operands(
     b: Builder, query: Value, key: Value | None, value: Value | None, heads: int, groups: int
 ) -> list[Value]:
-    """Query, key and value as [batch, heads, length, size]; without a key the query has all side by side."""
+    """Query, key and value as [batch, heads, length, size]; without a key the query has all side by side.
+    Keys and values have the same shape, and the query's batch and size."""
     if query.rank != 3 or (key is None) != (value is None):
         raise ops.TypeMismatch(f"the query {query.type} comes without keys or values")
     if key is not None and value is not None:
-        return [
-            split_heads(b, x, n, name)
-            for x, n, name in (
-                (query, heads, "the query"),
-                (key, groups, "the key"),
-                (value, groups, "the value"),
-            )
-        ]
+        require(b, zip(value.shape, key.shape), f"the value {value.type}")
+        named = ((query, heads, "the query"), (key, groups, "the key"), (value, groups, "the value"))
+        q, k, v = (split_heads(b, x, n, name) for x, n, name in named)
+        require(b, [(k.shape[0], q.shape[0]), (k.shape[3], q.shape[3])], f"the key {key.type}")
+        return [q, k, v]
     whole = split_heads(b, query, heads + 2 * groups, "the query")
     return [b.take(whole, 1, n, m) for n, m in ((0, heads), (heads, groups), (heads + groups, groups))]
 
@@ -347,6 +397,7 @@ def _places(b: Builder, start: Value, queries: Dimension, prompt: Expr, given: V
     """int64 [batch, queries]: where each query is; in a prompt only the first counts of those given."""
     if given is None:
         return _from(b, start, queries)
+    require(b, [(given.shape[0], start.shape[0])], f"the batch of {given.type}")
     first = b.slice(given, (0, 0), (1, 1))
     return b.map(given, first, lambda p, f: expr.where(prompt, f + expr.index(1), p))
 
@@ -446,6 +497,8 @@ def SparseAttention(
         raise ops.TypeMismatch(f"blocks of {sparse_block_size} places")
     q, k, v = _operands(b, query, key, value, num_heads, kv_num_heads)
     batch, _, queries, _ = q.shape
+    require(b, [(k.shape[2], queries)], f"the key {k.type}")
+    _require_caches(b, (past_key, past_value))
     total = b.dimension(b.reshape(total_sequence_length, ()), 0, "total")
     prompt = _is_prompt(queries, total)
     ends = b.cast(b.reshape(key_total_sequence_lengths, (batch, 1)), "int64")
@@ -465,13 +518,22 @@ def SparseAttention(
 
 def _seen_blocks(b: Builder, rows: Value, columns: Value) -> Value:
     """bool [layouts, blocks + 1, blocks]: whether a block of queries sees one of keys, of compressed sparse
-    rows [layouts, blocks + 1] and columns [layouts, entries]; the last row is for entries that belong to
-    none."""
+    rows [layouts, blocks + 1] and columns [layouts, entries], of which each row must be in order and within
+    those; the last row is for entries that belong to none."""
     if rows.rank != 2 or columns.rank != 2:
         raise ops.TypeMismatch(f"{rows.type} and {columns.type} are no layouts of blocks")
     layouts, count, entries = rows.shape[0], rows.shape[1] - 1, columns.shape[1]
-    layout, axis = expr.index(0), expr.index(2)
-    ends = b.map(b.take(rows, 1, 1, count), lambda n: n.cast("int64").clip(0, expr.size(entries)))
+    require(b, [(columns.shape[0], layouts)], f"the layouts of {columns.type}")
+    require_least(b, count * count, entries, f"{columns.type} names more blocks than {rows.type} has")
+    layout, axis, size = expr.index(0), expr.index(2), expr.size(count)
+
+    def end(n: Expr, start: Expr) -> Expr:
+        """Where a row ends, which begins where the one before it ends, the first at 0."""
+        n, start = n.cast("int64"), start.cast("int64")
+        ordered = (start <= n) & (n <= expr.size(entries)) & ((expr.index(1) > 0) | start.equals(0))
+        return expr.check(ordered, n, "index_out_of_range")
+
+    ends = b.map(b.take(rows, 1, 1, count), b.take(rows, 1, 0, count), end)
     place = expr.where(axis.equals(0), layout, expr.input_(0, "int64"))
     places = generate(b, (layouts, count, 2), place, insert_axes(b, ends, [2]))
     ones = zeros(b, "int64", (layouts, count), 1)
@@ -481,8 +543,10 @@ def _seen_blocks(b: Builder, rows: Value, columns: Value) -> Value:
     ]
     row = b.take(ended, 1, 0, entries)  # as many rows have ended before an entry
     parts = [insert_axes(b, x, [2]) for x in (row, columns)]
-    column = expr.input_(1, "int32").cast("int64").clip(0, expr.size(count) - 1)
-    place = expr.where(axis.equals(0), layout, expr.where(axis.equals(1), expr.input_(0, "int64"), column))
+    of, column = expr.input_(0, "int64"), expr.input_(1, "int32").cast("int64")
+    there = ((column >= 0) & (column < size)) | of.equals(size)
+    column = expr.check(there, column.clip(0, size - 1), "index_out_of_range")
+    place = expr.where(axis.equals(0), layout, expr.where(axis.equals(1), of, column))
     entry = generate(b, (layouts, entries, 3), place, *parts)
     nothing = zeros(b, "bool", (layouts, count + 1, count))
     return b.emit(ops.Scatter("nd"), nothing, entry, zeros(b, "bool", (layouts, entries), True))[0]

@@ -197,6 +197,16 @@ def require_least(b: Builder, size: Dimension, least: Dimension, wrong: str) -> 
         b.emit(ops.Require("least", (size, least)))
 
 
+def require_one_of(b: Builder, size: Dimension, choices: Sequence[Dimension], what: str) -> None:
+    """Refuses a size that is none of the choices, as `require` does."""
+    if any(dims.equal(size, choice) for choice in choices):
+        return
+    wanted, *others = choices
+    for choice in others:
+        wanted = wanted + dims.compare("eq", size, choice) * (choice - wanted)
+    require(b, [(size, wanted)], what)
+
+
 def _uncertain(
     sizes: Iterable[tuple[Dimension, Dimension]], what: str
 ) -> Iterator[tuple[Dimension, Dimension]]:

@@ -237,6 +237,23 @@ GROUPED = [
     grouped([6, 6], 1, 5, outputs=(0, 1, 2, 3), qk_output=2),
 ]
 
+
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("symbolic", [False, True], ids=["static", "symbolic"])
+def test_without_new_keys_those_of_the_cache_are_seen(symbolic, queries):
+    case = grouped([6], queries, 6, rotary=True)
+    q, k, v, *rest = case.inputs
+    check(replace(case, inputs=[q, k[:, :0], v[:, :0], *rest]), symbolic)
+
+
+@pytest.mark.parametrize(("total", "places"), [(70, 6), (8, 6), (5, 0)])
+def test_a_number_of_keys_that_are_neither_in_the_cache_nor_new_is_refused(total, places):
+    case = grouped([1], 1, places)
+    case.inputs[6] = ints(total)
+    with pytest.raises(InterpretError, match="dims mismatch"):
+        interpreted(case)
+
+
 # What ONNX Runtime has no kernel for on a processor -----------------------------------------------
 
 

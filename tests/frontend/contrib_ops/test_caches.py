@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from support import contrib
-from support.contrib import Case, as_model, check, check_compiled, drawing, interpreted, runtime, same
+from support.contrib import (
+    Case,
+    as_model,
+    check,
+    check_compiled,
+    drawing,
+    in_place,
+    interpreted,
+    runtime,
+    same,
+)
 
 import onnxc.onnxruntime as ours
 from onnxc.diagnostics import ModelErrors
@@ -307,25 +315,6 @@ def sparse(batch: int, queries: int, total: int, turns: int, packed: bool, turne
     return Case("SparseAttention", inputs, attributes, (0, 1, 2))
 
 
-def in_place(case: Case, rt: Any = onnxruntime) -> list[np.ndarray]:
-    """What a runtime makes of a case whose caches are changed where they are, on which ONNX Runtime's
-    SparseAttention insists."""
-    proto, feeds = as_model([case])
-    options = rt.SessionOptions()
-    options.log_severity_level = 4
-    session = rt.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
-    binding, arrays = session.io_binding(), {name: array.copy() for name, array in feeds.items()}
-    values = {name: rt.OrtValue.ortvalue_from_numpy(array) for name, array in arrays.items()}
-    for name, value in values.items():
-        binding.bind_ortvalue_input(name, value)
-    binding.bind_output("y0_0")
-    caches = [name for name, array in arrays.items() if array.ndim == 4][-2:]
-    for k, name in enumerate(caches, 1):
-        binding.bind_ortvalue_output(f"y0_{k}", values[name])
-    session.run_with_iobinding(binding)
-    return [value.numpy().copy() for value in binding.get_outputs()]
-
-
 @pytest.mark.parametrize(
     "case",
     [
@@ -363,6 +352,28 @@ def test_blocks_and_layouts_that_do_not_fit_are_refused(change, sentence):
     inputs = [floats(1, 1, 6 * 16), *case.inputs[1:]] if "num_heads" in change else case.inputs
     with pytest.raises(ModelErrors, match=sentence):
         interpreted(replace(case, inputs=inputs, attributes={**case.attributes, **change}))
+
+
+@pytest.mark.parametrize(
+    ("place", "given"),
+    [
+        (5, [0, 1, 2, 4, 9]),
+        (5, [0, 1, 4, 2, 6]),
+        (5, [0, -1, 2, 4, 6]),
+        (5, [1, 1, 2, 4, 6]),
+        (6, [0, 1, 0, 2, 2, 4]),
+        (6, [0, 1, 0, 2, 2, -1]),
+    ],
+    ids=["beyond the columns", "descending", "negative", "begun", "no such block", "no block"],
+)
+def test_rows_of_a_layout_are_in_order_and_of_blocks(place, given):
+    case = sparse(1, 1, 5, 1, False, False)
+    inputs = [*case.inputs]
+    inputs[5:7] = np.array([[0, 1, 2, 4, 6]], np.int32), np.array([[0, 1, 0, 2, 2, 3]], np.int32)
+    interpreted(replace(case, inputs=inputs))
+    inputs[place] = np.array([given], np.int32)
+    with pytest.raises(InterpretError, match="index out of range"):
+        interpreted(replace(case, inputs=inputs))
 
 
 @pytest.mark.slow
