@@ -62,7 +62,8 @@ def RotaryEmbedding(
     scale: float | None = None,
 ):
     """The specification's operator over positions that count from the start alone; one by itself is that of
-    the first element of all sequences. `scale` is for other processors."""
+    the first element of all sequences. The last element of a head of an odd size stays as it is. `scale` is
+    for other processors."""
     position_ids = checked(b, position_ids, lambda n: n >= 0, "index_out_of_range")
     x = input
     if input.rank == 3:
@@ -85,7 +86,7 @@ def RotaryEmbedding(
         sin_cache,
         position_ids,
         interleaved=interleaved or 0,
-        rotary_embedding_dim=rotary_embedding_dim or 0,
+        rotary_embedding_dim=rotary_embedding_dim or 2 * dims.floor_divide(x.shape[3], 2),
     )
     return b.reshape(join_heads(b, y), input.shape) if input.rank == 3 else y
 

@@ -412,6 +412,7 @@ def rotated(
     if (isinstance(turned, int) and turned % 2) or dims.less(size, turned):
         raise ops.TypeMismatch(f"{turned} of {size} elements of a head are to be turned in pairs")
     half = dims.floor_divide(turned, 2)
+    require(b, [(2 * half, turned)], f"the pairs of {x.type}")
     require(b, zip(sin_cache.shape, cos_cache.shape), f"the cache {sin_cache.type}")
     if position_ids is not None:
         cos_cache, sin_cache = (

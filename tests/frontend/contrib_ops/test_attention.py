@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 from support import contrib
-from support.contrib import Case, check, check_compiled, interpreted, same
+from support.contrib import Case, as_model, check, check_compiled, interpreted, runtime, same
 
 from onnxc.diagnostics import ModelErrors
 from onnxc.ir.interpret import InterpretError
@@ -160,6 +160,17 @@ def test_positions_do_not_count_from_the_end(case):
     x, places, *tables = case.inputs
     with pytest.raises(InterpretError, match="index out of range"):
         interpreted(replace(case, inputs=[x, np.where(places == places.flat[0], -1, places), *tables]))
+
+
+@pytest.mark.parametrize("symbolic", [False, True], ids=["static", "symbolic"])
+@pytest.mark.parametrize("interleaved", [0, 1])
+def test_the_last_element_of_an_odd_head_stays(symbolic, interleaved):
+    x, tables = floats(1, 3, 5, 17), [floats(16, 8), floats(16, 8)]
+    attributes = {"interleaved": interleaved}
+    (found,) = interpreted(Case("RotaryEmbedding", [x, PLACES[:1], *tables], attributes), symbolic)
+    even = Case("RotaryEmbedding", [x[..., :16], PLACES[:1], *tables], attributes)
+    same(found[..., :16], runtime(*as_model([even]))[0], 1e-5)
+    np.testing.assert_array_equal(found[..., 16], x[..., 16])
 
 
 def grouped(

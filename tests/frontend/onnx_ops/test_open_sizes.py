@@ -110,6 +110,7 @@ CASES = {  # the node, its attributes, which inputs are stored, how many outputs
         [zeros(2, 3, 4, 8), zeros(10, 4), zeros(10, 4), np.zeros((2, 4), np.int64)],
         [
             {0: zeros(1, 3, 4, 8)},
+            {0: zeros(2, 3, 4, 9)},
             {3: np.zeros((3, 4), np.int64)},
             {3: np.zeros((2, 1), np.int64)},
             {1: zeros(12, 4)},
