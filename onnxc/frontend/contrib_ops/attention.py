@@ -152,8 +152,9 @@ def Attention(
     scale: float | None = None,
     unidirectional=0,
 ):
-    """Query, key and value are one product of the input and the weights, side by side."""
-    if do_rotary or past_present_share_buffer or past_sequence_length is not None:
+    """Query, key and value are one product of the input and the weights, side by side.
+    `past_sequence_length` is for keys that are written in place."""
+    if do_rotary or past_present_share_buffer:
         raise UnsupportedError(
             "an Attention that turns its heads or writes its keys in place", "optimise the model for a CPU"
         )

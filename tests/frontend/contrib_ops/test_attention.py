@@ -55,6 +55,7 @@ PROJECTED = [
     projected(ones(2, 5, 5), unidirectional=1),
     projected(None, PAST, outputs=(0, 1)),
     projected(ones(2, 8), PAST, outputs=(0, 1), unidirectional=1),
+    projected(None, PAST, None, ints(1), outputs=(0, 1)),
     projected(None, None, floats(2, 3, 5, 5)),
     projected(ints(3, 4), None, floats(1, 1, 5, 5), unidirectional=1),
     Case(
