@@ -228,10 +228,8 @@ def GroupQueryAttention(
     batch, _, queries, _ = q.shape
     pasts = past_key, past_value
     _require_caches(b, pasts)
-    lengths = (
-        (queries,) if past_key is None else (queries, 0)
-    )  # without new keys, those of the cache are seen
-    require_one_of(b, k.shape[2], lengths, f"the key {k.type}")
+    none = () if past_key is None else (0,)  # no new keys: those of the cache are seen
+    require_one_of(b, k.shape[2], (queries, *none), f"the key {k.type}")
     if q_norm_weight is not None:
         q = _normalized(b, q, q_norm_weight, _epsilon(q_norm_epsilon, qk_norm_epsilon))
     if k_norm_weight is not None:
@@ -503,6 +501,7 @@ def SparseAttention(
     total = b.dimension(b.reshape(total_sequence_length, ()), 0, "total")
     prompt = _is_prompt(queries, total)
     ends = b.cast(b.reshape(key_total_sequence_lengths, (batch, 1)), "int64")
+    ends = checked(b, ends, lambda n: (n > 0) & (n <= expr.size(total)), "index_out_of_range")
     start = b.map(ends, lambda n: expr.where(prompt, 0, n - expr.size(queries)))
     if do_rotary:
         places = _places(b, start, queries, prompt, None)

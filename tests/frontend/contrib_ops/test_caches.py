@@ -376,6 +376,13 @@ def test_rows_of_a_layout_are_in_order_and_of_blocks(place, given):
         interpreted(replace(case, inputs=inputs))
 
 
+def test_no_sequence_has_more_keys_than_the_longest():
+    case = sparse(2, 1, 5, 1, False, False)
+    case.inputs[8][1] = 6
+    with pytest.raises(InterpretError, match="index out of range"):
+        interpreted(case)
+
+
 @pytest.mark.slow
 def test_a_library_of_them_computes_what_the_interpreter_does(tmp_path):
     check_compiled(
