@@ -539,8 +539,12 @@ def GatedRelativePositionBias(
     a product with each head of the query."""
     if token_offset is not None:
         raise UnsupportedError("a GatedRelativePositionBias without padding", "keep the padding")
+    query_bias = with_length(b, query_bias, query_layer.shape[-1], "the query's bias")
+    bias = with_length(b, bias, weight.shape[1], "the bias")
     query = b.map(query_layer, query_bias, lambda x, c: x + c)
     q = split_heads(b, query, num_heads, "the query")
+    wanted = (rel_pos.shape[0], num_heads, q.shape[2], q.shape[2])
+    rel_pos = with_shape(b, rel_pos, wanted, f"the bias {rel_pos.type}")
     gates = b.map(linear.product(b, q, weight), bias, lambda e, c: e + c)
     halves = b.reshape(gates, (*gates.shape[:-1], 2, dims.floor_divide(gates.shape[-1], 2)))
     sums = b.map(b.reduce("sum", halves, [-1]), expr.sigmoid)

@@ -351,6 +351,14 @@ def test_the_gate_of_positions_follows_the_query():
     same(found, ((u * (r * a - 1) + 2) * p).astype(np.float32), 1e-5)
 
 
+@pytest.mark.parametrize(("place", "axis"), [(1, 0), (2, 1), (2, 2), (2, 3), (4, 0)])
+def test_no_operand_of_the_gate_repeats(place, axis):
+    inputs = [floats(2, 5, 12), floats(12), floats(1, 3, 5, 5), floats(4, 8), floats(8), floats(1, 3, 1, 1)]
+    inputs[place] = inputs[place].take([0], axis)
+    with pytest.raises(InterpretError):
+        interpreted(Case("GatedRelativePositionBias", inputs, {"num_heads": 3}), symbolic=True)
+
+
 ALL = PROJECTED + SEVERAL + QUANTISED + ROTARY + GROUPED
 
 
