@@ -41,6 +41,14 @@ CASES = [
     (
         Case(
             "GroupQueryAttention",
+            [X, None, None, np.zeros((2, 1, 0, 2), np.float32), None, SEQLENS, TOTAL],
+            GROUPED,
+        ),
+        "past keys and values go together",
+    ),
+    (
+        Case(
+            "GroupQueryAttention",
             [X, None, None, *[np.zeros((2, 1, 0, 4), np.float32)] * 2, SEQLENS, TOTAL],
             GROUPED,
         ),
