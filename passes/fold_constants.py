@@ -36,7 +36,7 @@ SMALL = 4096  # bytes of a constant that is computed at once, whatever it takes
 PLACES = 1 << 16  # the same of indices, by which kernels know what lies where
 GENERATED_LIMIT = 16 << 20  # bytes that are stored rather than made of nothing, or of few, in every run
 #: What takes longer to compute than to read.
-DEAR = (*("exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "erf", "pow", "atan", "sinh", "cosh"),)
+DEAR = ("exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "erf", "pow", "atan", "sinh", "cosh")
 SLICE = 1 << 18  # elements of a derived constant that are computed at a time
 
 
