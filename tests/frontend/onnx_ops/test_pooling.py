@@ -46,7 +46,7 @@ def shape(operator, size, symbolic, kernel, **attributes):
 
 
 @pytest.mark.parametrize("symbolic", [False, True], ids=["known", "symbolic"])
-@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool", "Conv"])
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
 def test_where_a_kernel_exceeds_an_axis_by_a_stride_at_most_there_is_no_window(operator, symbolic):
     assert shape(operator, (1, 5), symbolic, [2, 2]) == (2, 3, 0, 4)
     assert shape(operator, (5, 3), symbolic, [2, 6], strides=[1, 3]) == (2, 3, 4, 0)
@@ -56,6 +56,21 @@ def test_where_a_kernel_exceeds_an_axis_by_a_stride_at_most_there_is_no_window(o
     assert shape(operator, (3, 1, 4), symbolic, [1, 2, 2]) == (2, 3, 3, 0, 3)
     with pytest.raises((OnnxcError, InterpretError), match=r"greater than|smaller than|invalid value"):
         shape(operator, (1, 5), symbolic, [3, 2])
+
+
+@pytest.mark.parametrize("symbolic", [False, True], ids=["known", "symbolic"])
+def test_a_convolution_is_refused_wherever_its_kernel_exceeds_an_axis(symbolic):
+    assert shape("Conv", (2, 5), symbolic, [2, 2]) == (2, 3, 1, 4)
+    for size, kernel, attributes in (
+        ((1, 5), [2, 2], {}),
+        ((5, 3), [2, 6], {"strides": [1, 3]}),
+        ((5, 3), [2, 3], {"strides": [1, 3], "dilations": [1, 3], "pads": [0, 1, 0, 0]}),
+        ((2,), [3], {}),
+        ((3, 1, 4), [1, 2, 2], {}),
+        ((1, 5), [3, 2], {}),
+    ):
+        with pytest.raises((OnnxcError, InterpretError), match=r"smaller than the kernel|dims mismatch"):
+            shape("Conv", size, symbolic, kernel, **attributes)
 
 
 @pytest.mark.parametrize("symbolic", [False, True], ids=["known", "symbolic"])
