@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 from support import contrib
 from support.contrib import Case, as_model, same
+from support.open_sizes import opened, resized
 
 from onnxc.commands.comparison import onnxruntime_session
 from onnxc.driver import optimise
@@ -214,22 +213,6 @@ def is_apart(case: Case, k: int, other: np.ndarray) -> bool:
     return case.op == "DynamicQuantizeMatMul" and other.ndim == 3 and k in (2, 3) and other.size in (3, 5)
 
 
-def opened(case: Case) -> onnx.ModelProto:
-    """The model of one node, each size of whose inputs is a variable of its own."""
-    proto, _ = as_model([case])
-    for port in proto.graph.input:
-        for axis, size in enumerate(port.type.tensor_type.shape.dim):
-            size.dim_param = f"{port.name}_{axis}"
-    return proto
-
-
-def others(x: np.ndarray) -> Iterator[np.ndarray]:
-    """x with one more element along an axis, with one alone, and with none."""
-    for axis, size in enumerate(x.shape):
-        for count in sorted({size + 1, 1, 0} - {size}):
-            yield np.take(x, np.minimum(np.arange(count), size - 1), axis)
-
-
 def is_refused(session: onnxruntime.InferenceSession, feeds: dict[str, np.ndarray]) -> bool:
     try:
         session.run(None, feeds)
@@ -241,7 +224,7 @@ def is_refused(session: onnxruntime.InferenceSession, feeds: dict[str, np.ndarra
 @pytest.mark.parametrize("name", CASES)
 def test_the_run_refuses_the_sizes_that_onnxruntime_refuses(name):
     case = CASES[name]
-    proto = opened(case)
+    proto = opened(as_model([case])[0])
     graph = optimise(import_model(proto).graph, TARGETS["x86-64-v3"])
     session = onnxruntime_session(proto, optimise=False)
     given = {k: np.asarray(x) for k, x in enumerate(case.inputs) if x is not None and k not in case.stored}
@@ -249,7 +232,7 @@ def test_the_run_refuses_the_sizes_that_onnxruntime_refuses(name):
     for found, expected in zip(run_graph(graph, list(feeds.values())), session.run(None, feeds), strict=True):
         same(found, expected, 1 if found.dtype.kind in "iu" else 1e-4)
     for k, x in given.items():
-        for other in others(x):
+        for _, other in resized(x):
             bad = {**feeds, f"x0_{k}": other}
             if not is_apart(case, k, other) and is_refused(session, bad):
                 with pytest.raises(InterpretError):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support import contrib
 from support.contrib import Case, check, check_compiled, interpreted, same
+from support.open_sizes import opened
 
 from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import InterpretError, run_graph
@@ -235,10 +236,7 @@ PARAMETERS = [
 @pytest.mark.parametrize(("op", "fits", "others"), PARAMETERS, ids=[op for op, *_ in PARAMETERS])
 def test_parameters_whose_sizes_only_the_run_knows_do_not_widen_the_result(op, fits, others):
     proto, _ = contrib.as_model([Case(op, [floats(*shape) for shape in fits])])
-    for port in proto.graph.input:
-        for axis, size in enumerate(port.type.tensor_type.shape.dim):
-            size.dim_param = f"{port.name}_{axis}"
-    graph = import_model(proto).graph
+    graph = import_model(opened(proto)).graph
     assert run_graph(graph, [floats(*shape) for shape in fits])[0].ndim == len(fits[0])
     for shapes in others:
         with pytest.raises(InterpretError):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from support import contrib
 from support.contrib import Case, Feeds, as_model, in_place, runtime
+from support.open_sizes import opened, resized
 from support.shared import shared
 
 import onnxc
@@ -144,13 +145,12 @@ class Change:
 def changes(case: Case) -> Iterator[tuple[Change, Case]]:
     """Every size one more, 1 and 0."""
     for place, array in enumerate(case.inputs):
-        for axis, of in enumerate(() if array is None else array.shape):
-            for size in sorted({of + 1, 1, 0} - {of}):
-                added = np.zeros((*array.shape[:axis], 1, *array.shape[axis + 1 :]), array.dtype)
-                last = array.take([-1], axis) if of else added
-                other = np.concatenate([array, last], axis).take(range(size), axis)
-                inputs = [*case.inputs[:place], other, *case.inputs[place + 1 :]]
-                yield Change(case.op, place, axis, size, of), replace(case, inputs=inputs)
+        for axis, other in () if array is None else resized(array):
+            inputs = [*case.inputs[:place], other, *case.inputs[place + 1 :]]
+            yield (
+                Change(case.op, place, axis, other.shape[axis], array.shape[axis]),
+                replace(case, inputs=inputs),
+            )
 
 
 def ends_onnxruntime(change: Change) -> bool:
@@ -188,10 +188,7 @@ def is_taken(case: Case) -> bool:
 def library():
     """(all cases side by side in one library to which every size is open, its inputs)"""
     proto, feeds = as_model(CASES)
-    for port in proto.graph.input:
-        for axis, size in enumerate(port.type.tensor_type.shape.dim):
-            size.dim_param = f"{port.name}_{axis}"
-    folder = shared("open_sizes", lambda folder: onnxc.compile(proto, folder / "nodes.so"))
+    folder = shared("open_sizes", lambda folder: onnxc.compile(opened(proto), folder / "nodes.so"))
     return onnxc.load(folder / "nodes.so", threads=1), feeds
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 import pytest
+from support import open_sizes
 from support.one_node import model, reference
 
 from onnxc.driver import optimise
@@ -36,11 +37,8 @@ def opened(
     outputs: int = 1,
 ) -> onnx.ModelProto:
     """The node, of whose results the first is read, and each size of its inputs a variable of its own."""
-    proto = model(op, opset, inputs, attributes, outputs=outputs)
+    proto = open_sizes.opened(model(op, opset, inputs, attributes, outputs=outputs))
     given = list(proto.graph.input)
-    for value in given:
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            dim.dim_param = f"{value.name}_{axis}"
     for k in stored:
         proto.graph.input.remove(given[k])
         proto.graph.initializer.append(onnx.numpy_helper.from_array(inputs[k], given[k].name))
