@@ -472,6 +472,21 @@ class Function:
         self.branch(after)
         self.label(after)
 
+    def either(
+        self, condition: str, type_: str, one: Callable[[], Sequence[str]], other: Callable[[], Sequence[str]]
+    ) -> list[Reg]:
+        """The values of that type that `one` computes where the i1 holds, else those of `other`."""
+        labels, after = [self.fresh_label(name) for name in ("then", "else")], self.fresh_label("after")
+        self.branch_if(condition, *labels)
+        found = []
+        for label, compute in zip(labels, (one, other)):
+            self.label(label)
+            values = compute()
+            found.append([(value, self.block) for value in values])
+            self.branch(after)
+        self.label(after)
+        return [self.phi(type_, *incoming) for incoming in zip(*found, strict=True)]
+
 
 @cache
 def mangled(type_: str) -> str:

@@ -322,7 +322,7 @@ def multiply_add(
         values = loop.repeated(loop.repeated(values, 0, even, together), even, count, 1)
     if rest != "0":  # a last group that is not full
         values = loop.repeated(values, 0, f.minimum(rest, 1), 1, rest)
-    return _combine(f, tile, values[len(loop.bases) :], chains)
+    return combined(f, tile, values[len(loop.bases) :], chains)
 
 
 def steps_together(target: Target, tile: Tile, count: str) -> int:
@@ -558,7 +558,7 @@ def _widened_pairs(f: Function, dot: Dot, lanes: int, a: str, b: str) -> list[tu
     return [(low, halves[0]), (high, halves[1])]
 
 
-def _combine(f: Function, tile: Tile, values: Sequence[str], chains: int) -> list[str]:
+def combined(f: Function, tile: Tile, values: Sequence[str], chains: int) -> list[str]:
     """The chains added pairwise, so that the order is fixed."""
     width = tile.rows * tile.vectors
     parts = [list(values[c * width : (c + 1) * width]) for c in range(chains)]

@@ -14,7 +14,7 @@ from ...records import dataclass
 from ...target import LINE, Ability, Target
 from ..text.emitter import Function, literal, memory_type, vector_constant, vector_type
 from ..text.vectors import Vectors
-from .microkernel import Rows, Tile, far_ahead, frozen, product, row_address
+from .microkernel import Rows, Tile, combined, far_ahead, frozen, product, row_address
 from .panel_operand import Ahead, load_widened, prefetch_line, widened
 from .stored_form import Form
 
@@ -307,7 +307,7 @@ def multiply_add_decoded(
                 values = group(values, form.group, number * form.group)
         if rest:
             values = group(values, rest)
-        sums = _added(v, values[sources + 1 :], width)
+        sums = combined(f, tile, values[sources + 1 :], chains)
         if not scales:
             return sums
         return [v.fma(x, scales[k % tile.vectors], t) for k, (x, t) in enumerate(zip(sums, totals))]
@@ -457,11 +457,3 @@ def _over_blocks(
             loop.carry(*block(loop.index, form.block, loop.carried))
         found = list(loop.results)
     return block(whole, rest, found) if rest else found
-
-
-def _added(v: Vectors, sums: Sequence[str], width: int) -> list[str]:
-    """The chains of sums added pairwise."""
-    parts = [list(sums[k : k + width]) for k in range(0, len(sums), width)]
-    while len(parts) > 1:
-        parts = [[v.add(x, y) for x, y in zip(a, b)] for a, b in zip(parts[::2], parts[1::2])]
-    return parts[0]

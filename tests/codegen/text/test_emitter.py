@@ -84,3 +84,15 @@ def test_a_square_with_rows_of_zeros_is_transposed_by_shuffles_alone():
         assert [row.type for row in transpose(f, rows)] == ["<4 x i32>"] * 4
 
     assert written(body).count("shufflevector") == 8
+
+
+def test_either_computes_one_of_two():
+    def body(f):
+        positive = f.compare("sgt", f.load("i64", "%a"), "0", "i64")
+        (found,) = f.either(positive, "float", lambda: [f.load("float", "%a")], lambda: ["1.0"])
+        assert found.type == "float"
+        f.store("float", found, "%a")
+
+    text = written(body)
+    assert "br i1 %v2, label %then3, label %else4" in text
+    assert "phi float [%v6, %then3], [1.0, %else4]" in text
