@@ -90,6 +90,7 @@ from .passes.sink_reshapes import sink_reshapes
 from .passes.slice_early import slice_early
 from .passes.split_batches import split_batches
 from .passes.split_products import split_products
+from .passes.store_halves import store_halves
 from .passes.store_multiplied import store_multiplied
 from .passes.store_wide import store_wide
 from .passes.unfold_transposed import unfold_transposed
@@ -127,6 +128,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
 
     return (
         require_sizes,
+        *((store_halves,) if weights is None else ()),
         fold_constants,
         *((stored, fold_constants) if weights is not None else ()),
         gather_stored,
