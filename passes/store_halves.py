@@ -55,10 +55,12 @@ def _as_halves(constant: Constant, name: str) -> Value | None:
         if _holds(dtype, flat[:: flat.size // SAMPLE]) and all(
             _holds(dtype, flat[first : first + TOGETHER]) for first in range(0, flat.size, TOGETHER)
         ):
-            kind = dtypes.numpy_dtype(dtype)
-            made = Constant(dtype, constant.shape, lambda: constant.array.astype(kind))
-            return Value(TensorType(dtype, constant.shape), name, made)
+            return Value(TensorType(dtype, constant.shape), name, _cast(constant, dtype))
     return None
+
+
+def _cast(constant: Constant, dtype: str) -> Constant:
+    return Constant(dtype, constant.shape, lambda: constant.array.astype(dtypes.numpy_dtype(dtype)))
 
 
 def _holds(dtype: str, numbers: np.ndarray) -> bool:

@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -284,8 +285,8 @@ def test_the_page_of_the_architecture_lists_every_kernel_in_the_order_that_break
 def test_the_page_of_the_architecture_lists_every_pass_in_the_order_in_which_they_first_run():
     listed = listed_by_the_architecture("Passes")
     missing = set(listed)
-    for precision in PRECISIONS:
-        steps = passes(find_target("native"), Options(precision=precision, weights="int8"))
+    for precision, weights in product(PRECISIONS, (None, "int8")):
+        steps = passes(find_target("native"), Options(precision=precision, weights=weights))
         names = list(dict.fromkeys(step.__name__ for step in steps))
         assert [name for name in listed if name in names] == names
         missing -= set(names)
