@@ -84,6 +84,7 @@ UNFUSED = 3  # of a multiply-add where there is none: a copy, a product and a su
 UNFUSED_PAIR = 5  # the same of pairs of 16 bits
 UNFUSED_ROW = 2  # of a row's number there: a load, and a shuffle that broadcasts it
 DECODED = 4  # that bring a vector of codes to numbers
+MENDED = 100  # of a weight without a code, for which those beside it are decoded into memory
 DECODED_HALF = 1  # the same of halves
 CODES_LOADED = 1.5  # of a vector of codes that become bytes, for all rows of a tile
 BYTES_BROADCAST = 0.5  # of four bytes of a row, for all vectors of a tile

@@ -34,7 +34,6 @@ from .gemm import constant_matrix
 from .gemm_stored import Stored, Tiling
 
 PARTS = 4  # of the second-level cache, one of which weights fill at least: less is there soon, or still
-MENDED = 100  # instructions of an exception, for which its group is decoded into memory
 
 # Choosing ----------------------------------------------------------------------------------------
 
@@ -72,7 +71,7 @@ def tilings(node: Node[Contract], product: Product, form: Squeezed, target: Targ
 def estimate(node: Node[Contract], product: Product, tiling: Tiling, target: Target) -> Estimate:
     """That of `gemm_stored`, and to mend exceptions."""
     form, tiles = _form(tiling), -(-dims.typical(product.m.size) // tiling.rows)
-    mended = costs.overhead(target, MENDED * form.exceptions * tiles)
+    mended = costs.overhead(target, costs.MENDED * form.exceptions * tiles)
     return gemm_stored.estimate(node, product, tiling, target) + mended
 
 

@@ -25,6 +25,7 @@ import numpy as np
 from ...ir.graph import Constant
 from ...records import dataclass
 from ...target import LINE
+from .. import costs
 from ..text.emitter import Function
 from ..text.vectors import Vectors
 from .microkernel import Rows, Tile, combined, far_ahead, fetched_ahead, row_address
@@ -45,7 +46,7 @@ RARE = 1000  # of so many weights one is an exception at most: half of one in a 
 @dataclass(frozen=True)
 class Squeezed(Form):
     """The form of panels of `vectors` vectors, 1, 2 or 4. `low`: the exponent whose code would be 0;
-    `exceptions`: how many weights have none."""
+    `exceptions`: how many weights have none, at most."""
 
     vectors: int = field(kw_only=True)
     low: int = field(kw_only=True)
@@ -70,9 +71,15 @@ class Squeezed(Form):
         """The type of a number of exceptions."""
         return np.min_scalar_type(max(self.exceptions, 256))
 
-    def lists_bytes(self, panels: int) -> int:
-        """Of the lists of exceptions."""
-        return panels * (self.groups + 1) * self.count.itemsize + self.exceptions * EXCEPTION.itemsize
+    @property
+    def decoding(self) -> int:
+        return costs.DECODED
+
+    def packed_bytes(self, columns: int, lanes: int) -> int:
+        """Of the panels of so many columns, and their lists with as many exceptions as there may be."""
+        panels = -(-columns // (self.vectors * lanes))
+        lists = panels * (self.groups + 1) * self.count.itemsize + self.exceptions * EXCEPTION.itemsize
+        return panels * self.panel_bytes(self.vectors * lanes) + lists
 
 
 # Packing -----------------------------------------------------------------------------------------
@@ -104,40 +111,35 @@ def squeezed_forms(constant: Constant, depth: int) -> list[Squeezed]:
 
 
 def packed_squeezed(form: Squeezed, matrix: Callable[[], np.ndarray], columns: int, lanes: int) -> Constant:
-    """Weights [depth, columns] in panels, zeros beside the last, and the lists."""
-    width = form.vectors * lanes
-    panels = -(-columns // width)
-    panel = form.panel_bytes(width)
-    nbytes = panels * panel + form.lists_bytes(panels)
+    """What `pack_squeezed` makes, when it is needed."""
+    nbytes = form.packed_bytes(columns, lanes)
+    return Constant("uint8", (nbytes,), lambda: pack_squeezed(form, matrix(), lanes))
 
-    def make() -> np.ndarray:
-        weights, found = matrix(), []
-        packed = np.zeros(nbytes, np.uint8)
-        counts = np.zeros((panels, form.groups + 1), np.int64)
-        for number in range(panels):
-            bits = np.zeros((form.padded_depth, width), np.uint32)
-            some = weights[:, number * width : (number + 1) * width]
-            bits[: some.shape[0], : some.shape[1]] = some.view(np.uint32)
-            words, exceptions = _squeezed(form, bits, lanes)
-            begin = number * panel + form.parameter_bytes(width)
-            packed[begin : begin + words.nbytes] = words.view(np.uint8).reshape(-1)
-            groups = np.bincount(exceptions["place"] // (GROUP * lanes), minlength=form.groups)
-            counts[number, 1:] = np.cumsum(groups)
-            found.append(exceptions)
-        counted = panels * panel
-        listed = counted + counts.size * form.count.itemsize
-        packed[counted:listed] = counts.astype(form.count).view(np.uint8).reshape(-1)
-        packed[listed:] = np.concatenate(found).view(np.uint8)
-        for number in range(panels):
-            begin = number * panel
-            scales, places = (packed[begin + k * WORD * width :][: WORD * width] for k in range(2))
-            scales.view(np.float32)[:] = np.ldexp(np.float32(1), form.low)
-            here = counted + number * counts.shape[1] * form.count.itemsize, listed
-            places[:16].view(np.int64)[:] = np.subtract(here, begin)
-            listed += int(counts[number, -1]) * EXCEPTION.itemsize
-        return packed
 
-    return Constant("uint8", (nbytes,), make)
+def pack_squeezed(form: Squeezed, weights: np.ndarray, lanes: int) -> np.ndarray:
+    """Weights [depth, columns] in panels, zeros beside the last, and the lists, as bytes."""
+    width, columns = form.vectors * lanes, weights.shape[1]
+    panels, panel = -(-columns // width), form.panel_bytes(width)
+    packed = np.zeros(form.packed_bytes(columns, lanes), np.uint8)
+    counts = np.zeros((panels, form.groups + 1), form.count)
+    counted, size = panels * panel, form.count.itemsize
+    listed = counted + counts.size * size
+    for number in range(panels):
+        bits = np.zeros((form.padded_depth, width), np.uint32)
+        some = weights[:, number * width : (number + 1) * width]
+        bits[: some.shape[0], : some.shape[1]] = some.view(np.uint32)
+        words, exceptions = _squeezed(form, bits, lanes)
+        begin, groups = number * panel, exceptions["place"] // (GROUP * lanes)
+        counts[number, 1:] = np.cumsum(np.bincount(groups, minlength=form.groups))
+        scales, places, behind = (packed[begin + k * WORD * width :] for k in range(3))
+        scales[: WORD * width].view(np.float32)[:] = np.ldexp(np.float32(1), form.low)
+        here = counted + number * (form.groups + 1) * size, listed
+        places[:16].view(np.int64)[:] = np.subtract(here, begin)
+        behind[: words.nbytes] = words.view(np.uint8).reshape(-1)
+        packed[listed:][: exceptions.nbytes] = exceptions.view(np.uint8)
+        listed += exceptions.nbytes
+    packed[counted:][: counts.nbytes] = counts.view(np.uint8).reshape(-1)
+    return packed
 
 
 def _squeezed(form: Squeezed, bits: np.ndarray, lanes: int) -> tuple[np.ndarray, np.ndarray]:
