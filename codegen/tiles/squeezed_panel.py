@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from functools import lru_cache
 
 import numpy as np
 
 from ...ir.graph import Constant
+from ...ir.remembered import remembered
 from ...records import dataclass
 from ...target import LINE
 from .. import costs
@@ -85,7 +85,7 @@ class Squeezed(Form):
 # Packing -----------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=64)
+@remembered()
 def exponents(constant: Constant) -> tuple[int, int]:
     """Of float32 weights the exponent below the 15 that most have, and how many have another and are not
     zero."""

@@ -10,12 +10,11 @@ is read where a step of a walk would gather. That takes trees of one word.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from ...ir.graph import Node
 from ...ir.ops import TreeEnsemble
+from ...ir.remembered import remembered
 from ...records import dataclass
 
 MOST_LEAVES = 1024  # of a tree
@@ -58,7 +57,7 @@ class LaneBits:
     leaves: np.ndarray
 
 
-@lru_cache(maxsize=4)
+@remembered(4)
 def lane_bits(node: Node[TreeEnsemble], lanes: int, bits: int) -> LaneBits | None:
     """Trees of like size share a vector. None where one has more leaves than a word has bits."""
     found, targets = tree_bits(node), node.inputs[7].data.array
@@ -100,7 +99,7 @@ def _of_second_kind(bits: TreeBits) -> np.ndarray:
     return np.repeat(kinds, np.diff(bits.lists)).astype(np.uint8)
 
 
-@lru_cache(maxsize=4)
+@remembered(4)
 def tree_bits(node: Node[TreeEnsemble]) -> TreeBits | None:
     """The comparisons of a node's trees; None where one has too many leaves."""
     features, thresholds, lefts, rights, missing, roots, _, weights = (v.data.array for v in node.inputs[1:])

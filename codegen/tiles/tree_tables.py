@@ -11,12 +11,11 @@ lie side by side, tree by tree, in first_words and first_thresholds, so that non
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from ...ir.graph import Node
 from ...ir.ops import TreeEnsemble
+from ...ir.remembered import remembered
 from ...records import dataclass
 
 BEHIND = 4  # entries of each path behind them: none, its node and both children, in one line of the cache
@@ -54,7 +53,7 @@ class TreeTables:
         return self.bits + self.mixed
 
 
-@lru_cache(maxsize=4)
+@remembered(4)
 def tree_tables(node: Node[TreeEnsemble], together: int, lanes: int, levels: int) -> TreeTables:
     """The tables of a node's constants. levels: whose nodes single rows do not gather, at most."""
     features, thresholds, lefts, rights, missing, roots, targets, weights = (

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
 import numpy as np
 
 from ...ir import dtypes
 from ...ir.graph import Node
 from ...ir.ops import TreeEnsemble
+from ...ir.remembered import remembered
 from ...records import dataclass
 from ...target import LINE, PERMUTE, Ability, Target
 from ..kernel import KernelFunction
@@ -62,7 +62,7 @@ def fits_registers(node: Node[TreeEnsemble], target: Target, lanes: int) -> bool
     return fits and Ability.PERMUTE in target.abilities
 
 
-@lru_cache(maxsize=4)
+@remembered(4)
 def tables_of(node: Node[TreeEnsemble], tiling: Tiling) -> tuple[dict[str, int], np.ndarray]:
     """(where each table begins, all tables) as bytes."""
     walk = tree_tables(node, tiling.together, tiling.lanes, tiling.levels)

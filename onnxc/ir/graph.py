@@ -181,7 +181,17 @@ class Constant:
     DequantizeLinear, as float16 behind a Cast) looks through.
     """
 
-    __slots__ = ("_array", "_magnitude", "_make", "derivation", "dtype", "shape", "splat", "steps")
+    __slots__ = (
+        "__weakref__",
+        "_array",
+        "_magnitude",
+        "_make",
+        "derivation",
+        "dtype",
+        "shape",
+        "splat",
+        "steps",
+    )
 
     def __init__(
         self,

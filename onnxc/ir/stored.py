@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from .graph import Constant
 from .interpret import run_op
 from .ops import Map, Reshape, Slice, Transpose
 from .quantised import aligned
+from .remembered import remembered
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Stored:
     block: int = 0
 
 
-@lru_cache(maxsize=8)  # of those that several kernels look at in turns
+@remembered()
 def stored_weights(constant: Constant) -> Stored | None:
     """What is stored behind constant weights; None where they are as they are or have no elements."""
     made = constant.derivation
