@@ -231,7 +231,7 @@ def multiply_add_squeezed(
     reader = _Reader(f, form, tile.lanes, panel)
     v, width = reader.number, tile.rows * tile.vectors
     memory = f.hoisted(f"alloca [{GROUP * reader.vector} x i8], align {LINE}", "ptr")
-    ahead = fetched_ahead(streams) or far_ahead(f.target)
+    ahead = fetched_ahead(streams) if streams > 1 else far_ahead(f.target)
 
     def added(sums: Sequence[str], at: Sequence[str], numbers: Sequence[str]) -> list[str]:
         sums = list(sums)
