@@ -1,14 +1,13 @@
 """Matrix products of few rows with constant float32 weights that come from far: panels hold each weight in 28
 bits (`squeezed_panel.py`), of which an eighth less has to arrive.
 
-A tile decodes its panel in registers; where the run has many rows, a panel is decoded once for all of them,
-as those of `gemm_stored`.
+A tile decodes its panel in registers. Products whose rows only the run counts may have many, for which
+panels are not squeezed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 
 from ...ir import dims
 from ...ir.graph import Constant, Node
@@ -16,18 +15,12 @@ from ...ir.ops import Contract
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, Offer, lasting, nearest, offered
+from ..kernel import Choice, Code, Offer, nearest, offered
 from ..text.emitter import Function
 from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
 from ..tiles.contraction import Product, product_of
-from ..tiles.squeezed_panel import (
-    Squeezed,
-    decode_squeezed,
-    multiply_add_squeezed,
-    packed_squeezed,
-    squeezed_forms,
-)
+from ..tiles.squeezed_panel import Squeezed, multiply_add_squeezed, packed_squeezed, squeezed_forms
 from ..tiles.stored_panel import few_rows
 from . import gemm_stored
 from .gemm import constant_matrix
@@ -45,27 +38,25 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
         return
     together = product.constant and not product.panels_axes and len(product.k) == 1
     types = {product.lhs, product.rhs, product.accumulate}
-    few = dims.typical(product.m.size) <= few_rows(target, 1)
+    m = product.m.size
+    few = isinstance(m, int) and 0 < m <= few_rows(target, 1)
     if not together or types != {"float32"} or node.op.rounded or not few:
         return
     constant = offered(node.inputs[product.operands[1]].constant, node)
     if constant.splat is not None or constant.nbytes < target.facts.level2_bytes // PARTS:
         return
-    timed = partial(estimate, node, product, target=target)
-    found = [
-        t
-        for form in squeezed_forms(constant, dims.number(product.depth))
-        for t in tilings(node, product, form, target)
-    ]
+    forms = squeezed_forms(constant, dims.number(product.depth))
+    found = [tiling for form in forms for tiling in tilings(node, product, form, target)]
     if found:
-        cost, tiling = lasting(product.m.size, nearest((timed(t), t) for t in found), timed)[0]
+        cost, tiling = nearest((estimate(node, product, t, target), t) for t in found)[0]
         yield Offer(cost, tiling, packed=(product.operands[1],))
 
 
 def tilings(node: Node[Contract], product: Product, form: Squeezed, target: Target) -> list[Tiling]:
-    """Those whose tiles are as wide as the form's panels."""
+    """Those whose tiles are as wide as the form's panels and decode them in registers."""
     found = gemm_stored.tilings(node, product, form, target)
-    return [tiling for tiling in found if tiling.vectors == form.vectors]
+    rows = dims.number(product.m.size)
+    return [tiling for tiling in found if tiling.vectors == form.vectors and rows <= tiling.few]
 
 
 def estimate(node: Node[Contract], product: Product, tiling: Tiling, target: Target) -> Estimate:
@@ -106,6 +97,3 @@ class _SqueezedProduct(Stored):
     def decoding_sums(self, f: Function, tile: mk.Tile, rows: mk.Rows, panel: str, chains: int) -> list[str]:
         streams = self.target.facts.streams
         return multiply_add_squeezed(f, tile, rows, panel, _form(self.tiling), chains, streams)
-
-    def decode(self, f: Function, vectors: int, panel: str, out: str) -> None:
-        decode_squeezed(f, _form(self.tiling), self.tiling.lanes, panel, out)

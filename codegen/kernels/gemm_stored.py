@@ -273,10 +273,6 @@ class Stored(Gemm):
         """The sums of rows over a panel that is decoded in registers."""
         return panels.multiply_add_decoded(f, tile, rows, panel, self.form, chains)
 
-    def decode(self, f: Function, vectors: int, panel: str, out: str) -> None:
-        """Writes the numbers of a panel."""
-        panels.decode_panel(f, self.form, vectors, self.tiling.lanes, panel, out, not self.shared)
-
     def of_digits(self, height: int) -> bool:
         """Whether tiles of so many rows that decode their panels read digits: a row that is alone."""
         return self.tiling.digits and height == 1
@@ -325,7 +321,7 @@ class Stored(Gemm):
         return f.offset("%scratch", self.decoded_at)
 
     def product_step(self) -> Step:
-        k = KernelText(self.target)
+        k, t = KernelText(self.target), self.tiling
         many, scratch = bool(self.many_heights()), self.decoded_at
         for name, vectors, columns in self.versions:
             for kind, heights in self.heights_of().items():
@@ -336,10 +332,10 @@ class Stored(Gemm):
                     self.emit_done(k, function, self.tile(1, vectors), columns)
             if many and not self.form.plain:
                 with k.function(f"{ENTRY}.{name}.decode", ["ptr %panel", "ptr %out"]) as f:
-                    self.decode(f, vectors, "%panel", "%out")
+                    panels.decode_panel(f, self.form, vectors, t.lanes, "%panel", "%out", not self.shared)
                     f.statement("ret void")
         if many:
-            scratch += 4 * self.form.padded_depth * self.width
+            scratch += 4 * self.form.depth * self.width
         with k.entry() as f:
             self.for_parts(f)
         before = _rounding(self.target, self.plain, self.block) if self.block else Estimate()

@@ -201,7 +201,7 @@ class _Reader:
         for k, number in enumerate(numbers):
             self.f.store(self.number.type, number, self.f.offset(out, k * self.vector), self.vector)
 
-    def mend(self, out: str, first: str, behind: str, place: int | str = 0) -> None:
+    def mend(self, out: str, first: str, behind: str, place: int | str) -> None:
         """Writes some exceptions to `out`, where the panel's numbers are from a place on."""
         f = self.f
         with f.loop(first, behind) as loop:
@@ -209,15 +209,6 @@ class _Reader:
             there = f.cast("zext", f.load("i32", exception, WORD), "i64")
             number = f.load("float", f.offset(exception, WORD), WORD)
             f.store("float", number, f.offset(out, f.mul(f.sub(there, place), WORD)), WORD)
-
-
-def decode_squeezed(f: Function, form: Squeezed, lanes: int, panel: str, out: str) -> None:
-    """Writes the numbers of a panel [padded depth][vectors][lanes] of float32."""
-    reader = _Reader(f, form, lanes, panel)
-    with f.loop(0, form.groups) as loop:
-        numbers = reader.group(loop.index, far_ahead(f.target))
-        reader.store(f.offset(out, f.mul(loop.index, GROUP * reader.vector)), numbers)
-    reader.mend(out, "0", reader.before(form.groups))
 
 
 # Tiles -------------------------------------------------------------------------------------------
