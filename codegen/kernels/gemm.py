@@ -375,8 +375,8 @@ class Gemm:
 
     @property
     def fewest_tiles(self) -> int:
-        """Of a strip, if there are several, whatever caches hold."""
-        return 1
+        """Of a strip, if there are several, whatever caches hold: all, where each would pack a matrix."""
+        return dims.typical(self.tiles) if self.packs and self.tiling.order == "rows" else 1
 
     @property
     def least_tiles(self) -> int:

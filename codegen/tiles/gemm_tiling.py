@@ -171,19 +171,20 @@ def _sets(step: int) -> int:
 
 
 def in_parts(product: Product, tiling: Tiling, target: Target) -> Tiling:
-    """The tiling with a B that each part packs itself where it has whole groups of panels, which stay near
-    until all rows are multiplied: none is written to memory and read again."""
+    """The tiling with a B that each part packs itself where it has whole groups of panels, or matrices, which
+    stay near until all rows are multiplied: none is written to memory and read again."""
     depth, group = product.depth, tiling.group
-    if (
-        tiling.source != "packed"
-        or tiling.k_step > 1
-        or product.n.strides[B] != 1
-        or not isinstance(depth, int)
-    ):
+    if tiling.source != "packed" or tiling.k_step > 1 or not isinstance(depth, int):
         return tiling
     width, tiles = tiling.lanes * tiling.vectors, -(-dims.typical(product.m.size) // tiling.rows)
     panel = depth * dtypes.itemsize(product.rhs) * width
+    if group == ALL and isinstance(product.n.size, int) and dims.typical(product.repeats) >= GROUPS:
+        group = max(1, -(-product.n.size // width))
+        near = group * panel <= target.facts.level2_bytes // 2
+        return replace(tiling, source="in_parts", group=group) if near else tiling
     if group == ALL or tiles > tiling.block != ALL or group * panel > target.facts.level2_bytes // 2:
+        return tiling
+    if product.n.strides[B] != 1:
         return tiling
     panels = -(-dims.typical(product.n.size) // width)
     return replace(tiling, source="in_parts", group=min(group, max(-(-panels // GROUPS), RUN // width)))

@@ -212,6 +212,16 @@ def test_parts_pack_groups_of_panels_that_all_rows_multiply():
     }
 
 
+def test_parts_pack_the_matrices_that_they_multiply_if_there_are_enough():
+    """A step before packs what is larger than half of the second-level cache, and what several parts share."""
+    target = LEVELS["x86-64-v4"]
+    target, found = replace(target, facts=replace(target.facts, level2_bytes=1 << 20)), {}
+    for b, k in ((64, 300), (4, 300), (64, 3000)):
+        case = Case("bmk,bkn->bmn", {"b": b, **matrix(64, 128, k)}, constant=None)
+        found[b, k] = case.choice(target).tiling.source
+    assert found == {(64, 300): "in_parts", (4, 300): "packed", (64, 3000): "packed"}
+
+
 def test_panels_that_a_row_goes_through_come_from_where_all_of_them_lie():
     case, target = Case("mk,kn->mn", matrix(512, 784, 128)), LEVELS["x86-64-v4"]
     product = contraction.product_of(case.node)
