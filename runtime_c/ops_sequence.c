@@ -15,7 +15,7 @@ static int32_t onnxc_fail_position(onnxc_context *context, int64_t given, int64_
  * allowed when `past` is set. False, the error recorded, when it is outside. */
 static bool onnxc_position(onnxc_context *context, const onnxc_value *tensor, int64_t length, bool past,
                            int64_t *position) {
-    int64_t given = onnxc_to_integer(tensor->dtype, tensor->data);
+    int64_t given = onnxc_integer_at(tensor, 0);
     *position = given < 0 ? given + length : given;
     if (*position >= 0 && *position < length + past) return true;
     onnxc_fail_position(context, given, length);
@@ -295,25 +295,31 @@ static onnxc_object *onnxc_cut(const onnxc_value *x, int64_t axis, int64_t begin
     return part;
 }
 
-/* split_to_sequence: x[, split] -> x cut along an axis: into parts of the sizes listed, into parts of
- * one size (the last may be smaller) when split is a scalar, else into single slices. Attributes:
- * axis, 0 where single slices lose the axis. */
+/* split_to_sequence: x[, split] -> x cut along an axis: into parts of the sizes that split has, whatever its
+ * rank, into parts of one size (the last may be smaller) when split is a scalar, else into single slices.
+ * Attributes: axis, 0 where single slices lose the axis. */
 ONNXC_OPERATOR(split_to_sequence) {
     const onnxc_value *split = in_count > 1 && in[1].kind != ONNXC_NONE ? &in[1] : NULL;
     int64_t axis = attributes[1], length = in->dims[axis], begin = 0;
     bool listed = split != NULL && split->rank > 0, keeps = split != NULL || attributes[2] != 0;
-    int64_t size = split != NULL && !listed ? onnxc_to_integer(split->dtype, split->data) : 1;
-    if (size < 1) return onnxc_raise(context, ONNXC_INVALID_VALUE, size);
-    int64_t parts = listed ? split->dims[0] : length / size + (length % size != 0);
+    int64_t size = split != NULL && !listed ? onnxc_integer_at(split, 0) : 1;
+    if (size < 1)
+        return onnxc_report(context, ONNXC_INVALID_VALUE, "%.300s: the parts have %lld elements",
+                            onnxc_node_name(context, context->node), (long long)size);
+    int64_t parts = listed ? onnxc_elements(split->rank, split->dims) : length / size + (length % size != 0);
     onnxc_object *list = onnxc_new_list(ONNXC_SEQUENCE, in->dtype, parts);
     onnxc_parts made;
-    bool complete = onnxc_parts_of(in, parts, &made) && list != NULL, fits = true;
+    bool complete = onnxc_parts_of(in, parts, &made) && list != NULL;
+    int32_t status = ONNXC_OK;
     for (int64_t k = 0; k < parts && complete; k++) {
-        if (listed)
-            size = onnxc_to_integer(split->dtype, (const char *)split->data
-                                                      + onnxc_dtype_bytes(split->dtype) * k);
-        fits = size >= 0 && (!listed || size <= length - begin);
-        if (!fits) break;
+        if (listed) size = onnxc_integer_at(split, k);
+        if (listed && (size < 0 || size > length - begin)) {
+            status = onnxc_report(context, ONNXC_INVALID_VALUE,
+                                  "%.300s: part %lld has %lld elements where %lld are left",
+                                  onnxc_node_name(context, context->node), (long long)k, (long long)size,
+                                  (long long)(length - begin));
+            break;
+        }
         int64_t end = size < length - begin ? begin + size : length;
         onnxc_object *part = onnxc_cut(in, axis, begin, end, keeps, &made);
         complete = part != NULL;
@@ -321,9 +327,13 @@ ONNXC_OPERATOR(split_to_sequence) {
         begin = end;
     }
     onnxc_drop(made.block);
-    if (complete && (!fits || begin != length)) {
+    if (complete && status == ONNXC_OK && begin != length)
+        status = onnxc_report(context, ONNXC_INVALID_VALUE,
+                              "%.300s: the parts have %lld elements together where there are %lld",
+                              onnxc_node_name(context, context->node), (long long)begin, (long long)length);
+    if (status != ONNXC_OK) {
         onnxc_drop(list);
-        return onnxc_raise(context, ONNXC_INVALID_VALUE, fits ? length - begin : size);
+        return status;
     }
     return onnxc_return_list(context, out, attributes[0], list, complete);
 }

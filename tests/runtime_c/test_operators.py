@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import ml_dtypes
@@ -137,8 +138,8 @@ def same(got: object, wanted: object) -> None:
     np.testing.assert_array_equal(got, wanted)
 
 
-def refused(run, status: str, symbol: str, *operands, attributes=()) -> None:
-    with pytest.raises(RunError, match="node 'op'") as caught:
+def refused(run, status: str, symbol: str, *operands, attributes=(), says="") -> None:
+    with pytest.raises(RunError, match=f"node 'op'.*{re.escape(says)}") as caught:
         run(symbol, *operands, attributes=attributes)
     assert caught.value.status == ERRORS[status], str(caught.value)
     same(run("nonzero", np.array([0.0, 1.0])), [np.array([[1]], np.int64)])
@@ -355,6 +356,7 @@ def test_a_tensor_is_split(run, axis):
         (np.int64(99), 0),
         (np.array([n], np.int32), 1),
         (np.array([1, 0, n - 1]), 1),
+        (np.array([[1, 0], [1, n - 2]]), 1),
     ):
         operands = [x] if split is None else [x, np.asarray(split)]
         same(
@@ -366,10 +368,20 @@ def test_a_tensor_is_split(run, axis):
 
 def test_splits_that_do_not_add_up_are_refused(run):
     x = np.zeros((4, 2))
-    for split in ([1, 2], [5], [2, 3], [-1, 5], [2**62, 2**62]):
-        refused(run, "invalid_value", "split_to_sequence", x, np.array(split), attributes=(0, 1))
-    for size in (0, -1):
-        refused(run, "invalid_value", "split_to_sequence", x, np.int64(size), attributes=(0, 1))
+    for split, reason in (
+        ([1, 2], "the parts have 3 elements together where there are 4"),
+        ([[]], "the parts have 0 elements together where there are 4"),
+        ([5], "part 0 has 5 elements where 4 are left"),
+        ([2, 3], "part 1 has 3 elements where 2 are left"),
+        ([[4, 77]], "part 1 has 77 elements where 0 are left"),
+        ([-1, 5], "part 0 has -1 elements where 4 are left"),
+        ([2**62, 2**62], "part 0 has 4611686018427387904 elements where 4 are left"),
+        (0, "the parts have 0 elements"),
+        (-1, "the parts have -1 elements"),
+    ):
+        refused(
+            run, "invalid_value", "split_to_sequence", x, np.array(split, int), attributes=(0, 1), says=reason
+        )
 
 
 def test_a_loop_grows_a_sequence(run):

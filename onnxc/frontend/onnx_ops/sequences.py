@@ -191,7 +191,7 @@ def _part_sizes(b: Builder, split: Value | None, length: Dimension) -> list[int]
             raise ops.TypeMismatch(f"the parts have {size} elements")
         count = -(-length // size)
         return [min(size, length - k * size) for k in range(count)] if count <= 64 else None
-    sizes = [int(s) for s in known]
+    sizes = known.reshape(-1).tolist()
     if min(sizes, default=0) < 0 or sum(sizes) != length:
         raise ops.TypeMismatch(f"the parts have {sum(sizes)} elements together where there are {length}")
     return sizes

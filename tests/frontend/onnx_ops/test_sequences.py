@@ -78,3 +78,18 @@ def test_a_position_has_one_element_also_where_its_rank_is_not_declared(nodes, w
     a, b = np.float32([1, 2, 3]), np.float32([4, 5])
     for position in (np.int64(1), np.int64([1])):
         np.testing.assert_array_equal(run_graph(graph, [a, b, position])[0], wanted(a, b))
+
+
+SPLIT = "g (float[4, 2] x{}) => (seq(float[n, 2]) y){} {{ y = SplitToSequence (x, s) }}"
+
+
+@pytest.mark.parametrize("shape, split", [("1, 2", [[1, 3]]), ("2, 2", [[1, 0], [2, 1]]), ("2", [1, 3])])
+def test_a_split_has_as_many_parts_as_elements(shape, split):
+    x, sizes = np.arange(8, dtype=np.float32).reshape(4, 2), np.array(split)
+    numbers = ", ".join(map(str, sizes.ravel()))
+    for given, constant in ((f", int64[{shape}] s", ""), ("", f" <int64[{shape}] s = {{{numbers}}}>")):
+        text = f'<ir_version: 10, opset_import: ["" : 21]> {SPLIT.format(given, constant)}'
+        graph = import_model(onnx.parser.parse_model(text)).graph
+        (parts,) = run_graph(graph, [x, sizes][: len(graph.inputs)])
+        assert [len(part) for part in parts] == sizes.ravel().tolist()
+        np.testing.assert_array_equal(np.concatenate(parts), x)
