@@ -17,7 +17,17 @@ from ...ir.builder import Builder
 from ...ir.expr import Expr
 from ...ir.graph import TensorType, Value
 from ..rules import onnx_op
-from .scores import checked_length, floats, labels_of, named, rows_of, single_score, top_class, transformed
+from .scores import (
+    checked_length,
+    floats,
+    is_positive,
+    labels_of,
+    named,
+    rows_of,
+    single_score,
+    top_class,
+    transformed,
+)
 
 ml_op = partial(onnx_op, domain="ai.onnx.ml")
 
@@ -63,13 +73,15 @@ def LinearClassifier(
     multi_class=0,
     post_transform="NONE",
 ):
-    labels, x = labels_of(classlabels_strings, classlabels_ints), rows_of(b, X)
-    count = len(intercepts or labels)
+    """One score that no labels are for stays alone, and chooses 0 or 1."""
+    alone = len(intercepts or ()) == 1 and not classlabels_strings and not classlabels_ints
+    labels = np.arange(2) if alone else labels_of(classlabels_strings, classlabels_ints)
+    x, count = rows_of(b, X), len(intercepts or labels)
     scores = _scores(b, x, _linear(x, coefficients, count), intercepts or ())
     checked_length(labels, max(count, 2), "the labels of classes")
-    if count > 1:
-        return named(b, top_class(b, scores), labels), transformed(b, scores, post_transform)
-    index = b.reshape(b.map(scores, lambda s: (s > 0).cast("int64")), (x.shape[0],))
+    index = top_class(b, scores) if count > 1 else is_positive(b, scores)
+    if count > 1 or alone:
+        return named(b, index, labels), transformed(b, scores, post_transform)
     return named(b, index, labels), single_score(b, scores, True, post_transform)
 
 

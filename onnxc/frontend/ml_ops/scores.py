@@ -120,3 +120,8 @@ def top_class(b: Builder, scores: Value) -> Value:
     if dims.equal(scores.shape[1], 0) is True:
         raise ops.TypeMismatch("there are no scores to choose from")
     return b.reduce("argmax", scores, [1])
+
+
+def is_positive(b: Builder, score: Value) -> Value:
+    """The class that a single score [N, 1] chooses of two, int64 [N]: 1 where it is above 0."""
+    return b.reshape(b.map(score, lambda s: (s > 0).cast("int64")), score.shape[:1])

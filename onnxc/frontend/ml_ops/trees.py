@@ -20,6 +20,7 @@ from .scores import (
     TRANSFORMS,
     checked_length,
     floats,
+    is_positive,
     labels_of,
     named,
     rows_of,
@@ -362,11 +363,14 @@ def TreeEnsembleClassifier(
         (class_treeids, class_nodeids, class_ids, _first(class_weights_as_tensor, class_weights)),
     )
     labels = labels_of(classlabels_strings, classlabels_int64s)
-    if len(labels) == 2 and labels.dtype != object and len(np.unique(forest.weight_targets)) == 2:
-        labels = np.arange(2)  # what ONNX Runtime calls them, whatever the model does
+    count = len(labels)
     base = np.asarray(_first(base_values_as_tensor, base_values))
-    finish = _two_classes if len(labels) == 2 else _many_classes
-    index, scores = finish(b, x, forest, base, post_transform, len(labels))
+    finish = {1: _one_class, 2: _two_classes}.get(count, _many_classes)
+    index, scores = finish(b, x, forest, base, post_transform, count)
+    if count == 1 and labels.dtype == object:
+        labels = labels.repeat(2)  # there is no text for the other
+    elif count == 1 or (count == 2 and labels.dtype != object and len(np.unique(forest.weight_targets)) == 2):
+        labels = np.arange(2)  # what ONNX Runtime calls them, whatever the model does
     return named(b, index, labels), b.cast(scores, "float32")
 
 
@@ -413,6 +417,14 @@ def _classifier_1(
         nodes_values=nodes_values,
         post_transform=post_transform,
     )
+
+
+def _one_class(
+    b: Builder, x: Value, forest: Forest, base: np.ndarray, transform: str, count: int
+) -> tuple[Value, Value]:
+    """(1 where the score is above 0, else 0; scores [N, 1]): those of a regressor of one target."""
+    scores = _regression(b, x, forest, "SUM", count, base, "NONE")
+    return is_positive(b, scores), transformed(b, scores, transform)
 
 
 def _many_classes(

@@ -60,7 +60,7 @@ def check(op, inputs, attributes, version=1, outputs=1, sized=False):
 
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_linear_models_are_those_of_onnxruntime(transform):
-    for count, labels in ((3, INTS), (3, TEXTS), (1, {"classlabels_ints": [4, 2]})):
+    for count, labels in ((3, INTS), (3, TEXTS), (1, {"classlabels_ints": [4, 2]}), (1, {})):
         given = {"coefficients": numbers(count, 4), "intercepts": numbers(count), "post_transform": transform}
         check("LinearClassifier", [rows()], {**given, **labels}, outputs=2)
     for targets, given in ((1, {"intercepts": [0.5]}), (3, {})):
@@ -258,7 +258,12 @@ def test_many_keys_are_found(kind):
             {"coefficients": [1.0, 2.0, 3.0], "targets": 2},
             "3 elements, which are no 2",
         ),
-        ("LinearClassifier", rows(), {"coefficients": [1.0] * 4, "intercepts": [0.0]}, "name the classes"),
+        (
+            "LinearClassifier",
+            rows(),
+            {"coefficients": [1.0] * 8, "intercepts": [0.0] * 2},
+            "name the classes",
+        ),
         ("Imputer", rows(), {"imputed_value_int64s": [1]}, "no values to impute"),
         ("OneHotEncoder", WORDS, {}, "there are no categories"),
         ("LabelEncoder", WORDS, {"keys_strings": ["a"], "values_int64s": [1, 2]}, "1 keys and 2 values"),

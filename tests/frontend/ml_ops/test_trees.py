@@ -12,6 +12,7 @@ from onnxc.frontend.importer import import_model
 from onnxc.ir import ops
 from onnxc.ir.interpret import run_graph
 
+FLOAT = onnx.TensorProto.FLOAT
 TARGETS = ([[0]], [[0, 0, 0]], [[0], [2], [1]], [[0, 2], [1, 1]])
 
 
@@ -89,6 +90,34 @@ def test_each_row_has_the_score_of_the_classes_that_its_leaf_names(transform, la
             np.testing.assert_allclose(found[1][:, :known], scores[:, :known], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT"])
+@pytest.mark.parametrize("label", [1, 7])
+def test_one_class_is_1_where_its_score_is_above_0(transform, label):
+    x = np.array([[1.0], [-1.0], [0.0], [3.0]], np.float32)
+    for leaves in (
+        ([(0, -1.0)], [(0, 2.0)]),
+        ([(0, 0.2)], [(0, 0.4)]),
+        ([(0, -0.5), (0, 5.0)], [(0, 0.4)]),
+        ([], [(0, 0.4)]),
+    ):
+        for base in ([], [0.25]):
+            check(stump(leaves, base, transform, {"classlabels_int64s": [label]}), x)
+    numbers = {"class_weights_as_tensor": tensor([-1.0, 2.0]), "base_values_as_tensor": tensor([0.25])}
+    names = {"classlabels_int64s": [label], "post_transform": transform}
+    attributes = STUMP | {"class_treeids": [0, 0], "class_nodeids": [1, 2], "class_ids": [0, 0]}
+    check(
+        one_node("TreeEnsembleClassifier", 3, FLOAT, ["label", "scores"], attributes | numbers | names, 1), x
+    )
+
+
+def test_one_class_that_a_text_names_has_no_other():
+    model = stump(([(0, -1.0)], [(0, 2.0)]), [], "NONE", {"classlabels_strings": ["a"]})
+    x = np.array([[-1.0], [1.0]], np.float32)
+    label, scores = run_graph(import_model(model).graph, [x])
+    assert label.tolist() == ["a", "a"]
+    assert scores.tolist() == [[-1.0], [2.0]]
+
+
 #: A node, x <= 0, and two leaves.
 STUMP = {
     "nodes_treeids": [0, 0, 0],
@@ -111,9 +140,7 @@ def stump(leaves, base, transform, names):
         "class_weights": [weight for _, _, weight in weights],
     }
     others = {"post_transform": transform, **names, **({"base_values": base} if base else {})}
-    return one_node(
-        "TreeEnsembleClassifier", 1, onnx.TensorProto.FLOAT, ["label", "scores"], attributes | others, 1
-    )
+    return one_node("TreeEnsembleClassifier", 1, FLOAT, ["label", "scores"], attributes | others, 1)
 
 
 #: The leaves of a regressor over STUMP, of one target.
