@@ -101,6 +101,9 @@ ERRORS = {
 #: What a kernel adds to the status where what it has for the sentence is a double.
 OF_DOUBLE = 0x100
 
+#: What a kernel adds to the status where it has a sentence, with `{}` for what it has for it.
+SAYS = 0x400
+
 #: What is added to the status where more than what is expected fits too.
 AT_LEAST = 0x200
 

@@ -68,7 +68,7 @@ static const char *onnxc_shape_text(char *text, size_t room, int32_t rank, const
 static void onnxc_failure_text(char *text, size_t room, int32_t code, const char *value) {
     const char *format;
     switch (code) {
-    case ONNXC_WRONG_KIND: format = "a value is of kind %s, which is not allowed here"; break;
+    case ONNXC_WRONG_KIND: format = "a value is %s, which is not allowed here"; break;
     case ONNXC_WRONG_DTYPE: format = "a value is of type %s, which is not allowed here"; break;
     case ONNXC_WRONG_SHAPE: format = "a dimension is %s, which does not fit"; break;
     case ONNXC_DIMS_MISMATCH: format = "dimensions do not match: %s"; break;
@@ -102,24 +102,39 @@ static int32_t onnxc_fail_with(onnxc_context *context, int32_t node, int32_t cod
     return onnxc_report(context, code, "%.300s: %s", onnxc_node_name(context, node), text);
 }
 
+static const char *onnxc_number_text(char *text, size_t room, int64_t number, bool is_double) {
+    double value;
+    memcpy(&value, &number, sizeof value);
+    if (!is_double) snprintf(text, room, "%lld", (long long)number);
+    else if (isnan(value)) snprintf(text, room, "NaN"); /* whose sign says nothing */
+    else snprintf(text, room, "%g", value);
+    return text;
+}
+
 static int32_t onnxc_fail(onnxc_context *context, int32_t node, int32_t code, int64_t value) {
     char text[32];
-    snprintf(text, sizeof text, "%lld", (long long)value);
-    return onnxc_fail_with(context, node, code, text);
+    if (code == ONNXC_WRONG_KIND) return onnxc_fail_with(context, node, code, onnxc_kind_name((int32_t)value));
+    if (code == ONNXC_WRONG_DTYPE) return onnxc_fail_with(context, node, code, onnxc_dtype_name((int32_t)value));
+    return onnxc_fail_with(context, node, code, onnxc_number_text(text, sizeof text, value, false));
 }
 
 static int32_t onnxc_fail_double(onnxc_context *context, int32_t node, int32_t code, double value) {
-    char text[32] = "NaN"; /* whose sign says nothing */
-    if (!isnan(value)) snprintf(text, sizeof text, "%g", value);
-    return onnxc_fail_with(context, node, code, text);
+    char text[32];
+    int64_t word;
+    memcpy(&word, &value, sizeof word);
+    return onnxc_fail_with(context, node, code, onnxc_number_text(text, sizeof text, word, true));
 }
 
-/* What a kernel returned, with the word that it stored for it. */
-static int32_t onnxc_fail_kernel(onnxc_context *context, int32_t node, int32_t code, int64_t word) {
-    if ((code & ONNXC_OF_DOUBLE) == 0) return onnxc_fail(context, node, code, word);
-    double value;
-    memcpy(&value, &word, sizeof value);
-    return onnxc_fail_double(context, node, code & ~ONNXC_OF_DOUBLE, value);
+/* What a kernel returned, with what it told. */
+static int32_t onnxc_fail_kernel(onnxc_context *context, int32_t node, int32_t code, const onnxc_told *told) {
+    char text[32];
+    const char *number = onnxc_number_text(text, sizeof text, told->number, (code & ONNXC_OF_DOUBLE) != 0);
+    const char *gap = (code & ONNXC_SAYS) != 0 ? strstr(told->says, "{}") : NULL;
+    int32_t status = code & ~(ONNXC_OF_DOUBLE | ONNXC_SAYS);
+    if ((code & ONNXC_SAYS) == 0) return onnxc_fail_with(context, node, status, number);
+    if (gap == NULL) return onnxc_report(context, status, "%.300s: %s", onnxc_node_name(context, node), told->says);
+    return onnxc_report(context, status, "%.300s: %.*s%s%s", onnxc_node_name(context, node),
+                        (int)(gap - told->says), told->says, number, gap + 2);
 }
 
 static int32_t onnxc_fail_expected(onnxc_context *context, int32_t node, int32_t code,
@@ -148,6 +163,12 @@ static int32_t onnxc_fail_input(onnxc_context *context, int32_t input, int32_t a
 
 static int32_t onnxc_raise(onnxc_context *context, int32_t code, int64_t value) {
     return onnxc_fail(context, context->node, code, value);
+}
+
+/* Unless a size is the one that is expected, records that it is not; whether it is. */
+static bool onnxc_same_size(onnxc_context *context, int64_t expected, int64_t got) {
+    if (got != expected) onnxc_fail_expected(context, context->node, ONNXC_DIMS_MISMATCH, expected, got);
+    return got == expected;
 }
 
 /* Records that this thread was just refused memory. */

@@ -32,9 +32,14 @@
 
 /* Runs parts [first, last). `args` are 8-byte words that the run function laid out. `scratch` is
  * this thread's: 64-byte aligned, context->scratch_bytes long and at least 64. Returns 0, or a
- * status after storing one i64 value for the sentence at scratch[0], or that plus ONNXC_OF_DOUBLE after storing a
- * double there; of several failing parts it reports the lowest. */
+ * status after storing an onnxc_told at scratch[0], plus ONNXC_OF_DOUBLE where its number is a double, plus
+ * ONNXC_SAYS where it has a sentence; of several failing parts it reports the lowest. */
 #define ONNXC_OF_DOUBLE 0x100
+#define ONNXC_SAYS 0x400
+typedef struct onnxc_told {
+    int64_t number;
+    const char *says; /* with {} for the number */
+} onnxc_told;
 typedef int32_t onnxc_kernel(const uint64_t *args, int64_t first, int64_t last, void *scratch);
 
 /* What `fail_expected` takes beside a status where more than what is expected fits too. */
@@ -103,11 +108,11 @@ typedef struct onnxc_slot {
 enum { ONNXC_CHUNKS = 4 }; /* of a piece that threads may share */
 
 /* What a thread has of a parallel region, by chunks: how many are begun, and of those that failed the code, else 0,
- * and the value. A cache line of its own. */
+ * and what is told. Cache lines of its own. */
 typedef struct onnxc_piece {
     _Alignas(ONNXC_ALIGNMENT) atomic_int begun;
     int32_t codes[ONNXC_CHUNKS];
-    int64_t values[ONNXC_CHUNKS];
+    onnxc_told told[ONNXC_CHUNKS];
 } onnxc_piece;
 
 struct onnxc_context {

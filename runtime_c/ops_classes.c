@@ -38,7 +38,7 @@ static void onnxc_couple(int64_t n, const float *pairwise, float *q, float *qp, 
  * two -> those of all classes [N, C]. Attributes: C. */
 ONNXC_OPERATOR(class_probabilities) {
     int64_t n = attributes[1], dims[] = {in->dims[0], n}, pairs = in->dims[1];
-    if (pairs != n * (n - 1) / 2) return onnxc_raise(context, ONNXC_DIMS_MISMATCH, pairs);
+    if (!onnxc_same_size(context, n * (n - 1) / 2, pairs)) return context->status;
     float *result = onnxc_call_output(context, out, attributes[0], ONNXC_FLOAT32, 2, dims);
     float *work = onnxc_call_scratch(context, n * (2 * n + 1), sizeof *work);
     if (result == NULL || work == NULL) return context->status;

@@ -26,7 +26,7 @@ static onnxc_value onnxc_map_in(onnxc_object *owner, char *memory, onnxc_object 
  * attributes. */
 ONNXC_OPERATOR(zip_map) {
     int64_t rows = in->rank > 1 ? in->dims[0] : 1, columns = in->dims[in->rank - 1], maps, bytes;
-    if (in[1].dims[0] != columns) return onnxc_raise(context, ONNXC_DIMS_MISMATCH, columns);
+    if (!onnxc_same_size(context, in[1].dims[0], columns)) return context->status;
     if (!onnxc_multiply(rows, ONNXC_MAP_BYTES, &maps) || !onnxc_add(maps, (int64_t)in->bytes, &bytes))
         return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, rows);
     onnxc_object *list = onnxc_new_list(ONNXC_SEQUENCE, 0, rows), *keys = onnxc_copy_tensor(&in[1]);

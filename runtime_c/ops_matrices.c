@@ -186,7 +186,7 @@ static double onnxc_determinant(onnxc_matrix *m) {
 ONNXC_OPERATOR(determinant) {
     int32_t outer = in->rank - 2, dtype = in->dtype;
     int64_t n = in->dims[outer], size = onnxc_dtype_bytes(dtype), count = onnxc_elements(outer, in->dims);
-    if (in->dims[outer + 1] != n) return onnxc_raise(context, ONNXC_DIMS_MISMATCH, in->dims[outer + 1]);
+    if (!onnxc_same_size(context, n, in->dims[outer + 1])) return context->status;
     char *results = onnxc_call_output(context, out, attributes[0], dtype, outer, in->dims);
     onnxc_matrix m;
     if (results == NULL || (count > 0 && !onnxc_matrix_make(context, &m, n))) return context->status;
@@ -224,7 +224,7 @@ ONNXC_OPERATOR(inverse) {
     int32_t outer = in->rank - 2, dtype = in->dtype;
     int64_t n = in->dims[outer], bytes = onnxc_dtype_bytes(dtype) * n * n;
     int64_t count = n == 0 ? 0 : onnxc_elements(outer, in->dims); /* of nothing there may be very many */
-    if (in->dims[outer + 1] != n) return onnxc_raise(context, ONNXC_DIMS_MISMATCH, in->dims[outer + 1]);
+    if (!onnxc_same_size(context, n, in->dims[outer + 1])) return context->status;
     char *results = onnxc_call_output(context, out, attributes[0], dtype, in->rank, in->dims);
     int64_t *columns = onnxc_call_scratch(context, n, sizeof *columns);
     onnxc_matrix m;

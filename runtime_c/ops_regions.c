@@ -142,8 +142,8 @@ ONNXC_OPERATOR(roi_align) {
     onnxc_images x = onnxc_images_of(in);
     int64_t regions = in[1].dims[0], height = attributes[1], width = attributes[2];
     bool greatest = attributes[4] != 0, half = attributes[5] != 0;
-    if (in[1].dims[1] != 4) return onnxc_raise(context, ONNXC_DIMS_MISMATCH, in[1].dims[1]);
-    if (in[2].dims[0] != regions) return onnxc_raise(context, ONNXC_DIMS_MISMATCH, in[2].dims[0]);
+    if (!onnxc_same_size(context, 4, in[1].dims[1]) || !onnxc_same_size(context, regions, in[2].dims[0]))
+        return context->status;
     double scale = ONNXC_LOAD(float, in[3].data);
     int64_t dims[] = {regions, x.channels, height, width};
     char *y = onnxc_call_output(context, out, attributes[0], x.dtype, 4, dims);
@@ -211,7 +211,7 @@ static void onnxc_collect_pixels(onnxc_taps *x, double start, double extent, int
 ONNXC_OPERATOR(max_roi_pool) {
     onnxc_images x = onnxc_images_of(in);
     int64_t regions = in[1].dims[0], height = attributes[1], width = attributes[2];
-    if (in[1].dims[1] != 5) return onnxc_raise(context, ONNXC_DIMS_MISMATCH, in[1].dims[1]);
+    if (!onnxc_same_size(context, 5, in[1].dims[1])) return context->status;
     double scale = ONNXC_LOAD(float, in[2].data);
     int64_t dims[] = {regions, x.channels, height, width};
     char *y = onnxc_call_output(context, out, attributes[0], x.dtype, 4, dims);

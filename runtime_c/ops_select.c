@@ -403,8 +403,9 @@ ONNXC_OPERATOR(non_max_suppression) {
     int64_t batches = in[1].dims[0], classes = in[1].dims[1], count = in[1].dims[2], found = 0;
     int64_t most = ONNXC_LOAD(int64_t, in[2].data);
     float overlap = ONNXC_LOAD(float, in[3].data), least = ONNXC_LOAD(float, in[4].data);
-    if (in[0].dims[0] != batches || in[0].dims[1] != count || in[0].dims[2] != 4)
-        return onnxc_raise(context, ONNXC_DIMS_MISMATCH, in[0].dims[1]);
+    if (!onnxc_same_size(context, in[0].dims[0], batches) || !onnxc_same_size(context, in[0].dims[1], count)
+        || !onnxc_same_size(context, 4, in[0].dims[2]))
+        return context->status;
     if (most > count) most = count;
     if (most < 0) most = 0;
     uint64_t *keys = onnxc_call_scratch(context, count, 2 * sizeof *keys), *parted = keys + count;

@@ -203,11 +203,15 @@ static int32_t onnxc_joined_dims(onnxc_context *context, const onnxc_object *lis
     int64_t count = onnxc_list_length(list);
     for (int32_t a = 0, from = 0; a < rank; a++) dims[a] = new_axis && a == axis ? count : first->dims[from++];
     for (int64_t i = 1; i < count; i++) {
-        if (items[i].kind != ONNXC_TENSOR || items[i].rank != first->rank || items[i].dtype != first->dtype)
-            return onnxc_raise(context, ONNXC_RANK_MISMATCH, items[i].rank);
+        if (items[i].kind != ONNXC_TENSOR) return onnxc_raise(context, ONNXC_WRONG_KIND, items[i].kind);
+        if (items[i].rank != first->rank || items[i].dtype != first->dtype)
+            return onnxc_report(context, ONNXC_RANK_MISMATCH,
+                                "%.300s: %s of rank %d cannot be joined with %s of rank %d",
+                                onnxc_node_name(context, context->node), onnxc_dtype_name(items[i].dtype),
+                                (int)items[i].rank, onnxc_dtype_name(first->dtype), (int)first->rank);
         for (int32_t a = 0; a < first->rank; a++)
-            if ((new_axis || a != axis) && items[i].dims[a] != first->dims[a])
-                return onnxc_raise(context, ONNXC_DIMS_MISMATCH, items[i].dims[a]);
+            if ((new_axis || a != axis) && !onnxc_same_size(context, first->dims[a], items[i].dims[a]))
+                return context->status;
         if (!new_axis && !onnxc_add(dims[axis], items[i].dims[axis], &dims[axis]))
             return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, dims[axis]);
     }
@@ -227,7 +231,9 @@ ONNXC_OPERATOR(concat_from_sequence) {
     int32_t rank = items->rank + new_axis, dtype = items->dtype;
     if (axis < 0) axis += rank;
     if (axis < 0 || axis >= rank || rank > ONNXC_MAX_RANK)
-        return onnxc_raise(context, ONNXC_RANK_MISMATCH, items->rank);
+        return onnxc_report(context, ONNXC_RANK_MISMATCH, "%.300s: tensors of rank %d have no axis %lld to join",
+                            onnxc_node_name(context, context->node), (int)items->rank,
+                            (long long)attributes[1]);
     int32_t status = onnxc_joined_dims(context, in->object, axis, new_axis, dims);
     if (status != ONNXC_OK) return status;
     char *joined = onnxc_joined_output(context, out, attributes[0], dtype, rank, dims);

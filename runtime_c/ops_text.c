@@ -13,7 +13,7 @@ static onnxc_string onnxc_text_of(const onnxc_value *x, int64_t i) {
 /* strings_joined: x, y of one shape -> each text of x with that of y behind it. No attributes. */
 ONNXC_OPERATOR(strings_joined) {
     int64_t count = onnxc_elements(in->rank, in->dims), bytes = 0;
-    if (onnxc_elements(in[1].rank, in[1].dims) != count) return onnxc_raise(context, ONNXC_DIMS_MISMATCH, count);
+    if (!onnxc_same_size(context, count, onnxc_elements(in[1].rank, in[1].dims))) return context->status;
     for (int64_t i = 0; i < 2 * count; i++)
         if (!onnxc_add(bytes, onnxc_text_of(&in[i & 1], i / 2).length + (i & 1), &bytes))
             return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, i);
@@ -38,8 +38,7 @@ ONNXC_OPERATOR(strings_joined) {
 ONNXC_OPERATOR(strings_equal) {
     int64_t count = onnxc_elements(in->rank, in->dims), size = onnxc_dtype_bytes(ONNXC_STRING);
     const char *x = in[0].data, *y = in[1].data;
-    if (onnxc_elements(in[1].rank, in[1].dims) != count)
-        return onnxc_raise(context, ONNXC_DIMS_MISMATCH, count);
+    if (!onnxc_same_size(context, count, onnxc_elements(in[1].rank, in[1].dims))) return context->status;
     bool *results = onnxc_call_output(context, out, attributes[0], ONNXC_BOOL, in->rank, in->dims);
     if (results == NULL) return context->status;
     for (int64_t i = 0; i < count; i++)

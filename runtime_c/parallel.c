@@ -50,7 +50,7 @@ static void onnxc_run_chunk(onnxc_region *region, int32_t index, int32_t chunk, 
     if (code == 0) return;
     onnxc_piece *piece = &region->context->pieces[index];
     piece->codes[chunk] = code;
-    memcpy(&piece->values[chunk], scratch, sizeof(int64_t));
+    memcpy(&piece->told[chunk], scratch, sizeof *piece->told);
     atomic_store_explicit(&region->failed, 1, memory_order_relaxed);
 }
 
@@ -105,7 +105,7 @@ static int32_t onnxc_fail_pieces(onnxc_context *context, int32_t pieces, int32_t
         onnxc_piece *piece = &context->pieces[i / ONNXC_CHUNKS];
         int32_t *code = &piece->codes[i % ONNXC_CHUNKS];
         if (*code != 0 && status == 0)
-            status = onnxc_fail_kernel(context, node, *code, piece->values[i % ONNXC_CHUNKS]);
+            status = onnxc_fail_kernel(context, node, *code, &piece->told[i % ONNXC_CHUNKS]);
         *code = 0;
     }
     return status;
@@ -120,9 +120,9 @@ static int32_t onnxc_run_parts(onnxc_context *context, onnxc_kernel *kernel, con
         /* no detour: this is every region of a context with one thread */
         int32_t code = kernel(args, 0, parts, context->scratch);
         if (code == 0) return 0;
-        int64_t value;
-        memcpy(&value, context->scratch, sizeof value);
-        return onnxc_fail_kernel(context, node, code, value);
+        onnxc_told told;
+        memcpy(&told, context->scratch, sizeof told);
+        return onnxc_fail_kernel(context, node, code, &told);
     }
     onnxc_region region = {context, kernel, args, parts, 0, (int32_t)pieces, 0};
     if (work_ns / pieces >= ONNXC_SHARED_NS) region.unit = unit;

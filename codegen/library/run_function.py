@@ -176,9 +176,9 @@ class RunFunction(Regions):
         for k, symbol in enumerate(node.op.symbols):
             value = self.f.load("i64", self.f.offset(address, 8 * k))
             if symbol.minimum is not None:
-                self.fail_if(
-                    self.f.compare("slt", value, symbol.minimum), node.origin, "invalid_value", value
-                )
+                least = str(symbol.minimum)
+                wrong = self.f.compare("slt", value, least)
+                self.fail_if(wrong, node.origin, "invalid_value", value, least, least=True)
             self.set_variable(symbol.name, value)
             self.defined.add(symbol.name)
         self._forget({s.name for s in node.op.symbols})
@@ -235,9 +235,9 @@ class RunFunction(Regions):
         holds may differ."""
         f = self.f
         found = f.load("i32", f.offset(result, abi.VALUE[field_name]), 4)
-        self.fail_if(
-            f.compare("ne", found, expected, "i32"), origin, code, f.cast("sext", found, "i64", "i32")
-        )
+        needed = str(expected) if code == "rank_mismatch" else None
+        got = f.cast("sext", found, "i64", "i32")
+        self.fail_if(f.compare("ne", found, expected, "i32"), origin, code, got, needed)
 
     def _fill_value(self, base: int, value: Value, place: int) -> int:
         """Writes an operand's onnxc_value at byte `base` of the words, its dims at `place`; the next free
@@ -272,9 +272,8 @@ class RunFunction(Regions):
                 self.set_variable(str(size), found)
                 self.known.pop(size, None)
             else:
-                self.fail_if(
-                    self.f.compare("ne", found, self.dimension(size)), origin, "dims_mismatch", found
-                )
+                expected = self.dimension(size)
+                self.fail_if(self.f.compare("ne", found, expected), origin, "dims_mismatch", found, expected)
 
     # Checks --------------------------------------------------------------------------------------
 

@@ -100,7 +100,8 @@ class Regions(RunMemory, ABC):
                     self.set_variable(str(size), number)
                 elif isinstance(size, Dim) and str(size) in given:
                     stored = self.f.load("i64", self.slot("dims", self.tables.variable(str(size))), 8)
-                    self.fail_if(self.f.compare("ne", stored, number), node.origin, "dims_mismatch", stored)
+                    changed = self.f.compare("ne", stored, number)
+                    self.fail_if(changed, node.origin, "dims_mismatch", number, stored)
 
     def _loop(self, node: Node) -> None:
         f, op, body = self.f, node.op, node.op.body
@@ -234,9 +235,9 @@ class Regions(RunMemory, ABC):
             if not isinstance(size, Dim) or str(size) in self.defined:
                 continue
             slot, number = self.slot("dims", self.tables.variable(str(size))), self.dimension(found)
-            changed = f.compare("ne", f.load("i64", slot, 8), number)
-            later = f.compare("ne", now, 0)
-            self.fail_if(f.binary("and", changed, later, "i1"), node.origin, "dims_mismatch", number)
+            first = f.load("i64", slot, 8)
+            wrong = f.binary("and", f.compare("ne", first, number), f.compare("ne", now, 0), "i1")
+            self.fail_if(wrong, node.origin, "dims_mismatch", number, first)
             f.store("i64", number, slot, 8)
         row = self.size(inner.tensor.nbytes)
         if location.kind == "heap":

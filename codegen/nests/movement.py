@@ -175,7 +175,7 @@ class Folded(Piece):
     def emit(self, f: KernelFunction, block: Block) -> None:
         length, ahead, nbytes = (f.size(d) for d in (self.size, self.before, self.run))
         with f.when(f.compare("eq", length, 0)):
-            fail(f, "invalid_value", "0")
+            fail(f, "invalid_value", "0", "an axis of size {} has nothing to repeat")
         places = self._places
         if places and block.extents[-1] == str(len(places)):
             with loops(f, block.extents[:-1]) as inside:

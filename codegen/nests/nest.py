@@ -23,6 +23,7 @@ from .. import abi, costs
 from ..costs import Estimate
 from ..kernel import Argument, KernelFunction, KernelText, Step
 from ..text.emitter import Function
+from ..text.scalar import say
 from ..tiles.strides import broadcast_stride, continues, row_major
 
 ERROR_BYTES = 64  # of a thread's scratch memory, kept for what an error has to say
@@ -333,11 +334,11 @@ def loops(f: Function, extents: Sequence[str | int]) -> Iterator[list[str]]:
         yield ["0" if str(n) == "1" else stack.enter_context(f.loop(0, n)).index for n in extents]
 
 
-def fail(f: Function, code: str, value: str) -> None:
-    """Leaves the kernel with an error of `abi.ERRORS` and a number for its sentence. Only in the entry
-    function."""
+def fail(f: Function, code: str, value: str, says: str = "") -> None:
+    """Leaves the kernel with an error of `abi.ERRORS` and a number for its sentence, or for the one given.
+    Only in the entry function."""
     f.store("i64", value, "%scratch", 8)
-    f.statement(f"ret i32 {abi.ERRORS[code]}")
+    f.statement(f"ret i32 {abi.ERRORS[code] + say(f, says, '%scratch')}")
     f.label(f.fresh_label("unreachable"))
 
 

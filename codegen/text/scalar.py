@@ -8,6 +8,7 @@ roundings (`conversion.py`).
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -58,17 +59,18 @@ OTHER_NAN = ("float16", "float32", "float64")
 @dataclass(frozen=True)
 class Checks:
     """What a failed `check` does: the function, which returns i32, stores the offending element as an i64, or
-    a float as a double, at `scratch` and returns the error's code at once (of a double `abi.OF_DOUBLE` with
-    it), so that the first failing element in the order of execution is the one reported. Nobody needs to test
-    anything afterwards. `active`: the lanes that count, where a tail computes idle ones."""
+    a float as a double, at `scratch`, behind it the address of a sentence, and returns the error's code at
+    once (with `abi.OF_DOUBLE` and `abi.SAYS` where it stored these), so that the first failing element in the
+    order of execution is the one reported. Nobody needs to test anything afterwards. `active`: the lanes that
+    count, where a tail computes idle ones."""
 
     f: Function
     scratch: str = "%scratch"
     active: str | None = None
 
-    def require(self, v: Vectors, condition: str, x: str, code: str) -> None:
-        """Fails with error `code` and x (of v's type) in the first active lane where the condition is
-        false."""
+    def require(self, v: Vectors, condition: str, x: str, code: str, says: str = "") -> None:
+        """Fails with error `code`, x (of v's type) and the sentence in the first active lane where the
+        condition is false."""
         f = self.f
         failed = f.invert(Reg(condition, v.mask))
         if self.active is not None:
@@ -84,8 +86,19 @@ class Checks:
             lane = f.call(word, count, f.cast("bitcast", failed, word), "i1 true")
             value = f.extract(value, lane, told.type)
         f.store(scalar_type(told.dtype), value, self.scratch, 8)
-        f.statement(f"ret i32 {abi.ERRORS[code] + (abi.OF_DOUBLE if v.floating else 0)}")
+        status = abi.ERRORS[code] + (abi.OF_DOUBLE if v.floating else 0)
+        f.statement(f"ret i32 {status + say(f, says, self.scratch)}")
         f.label(right)
+
+
+def say(f: Function, says: str, scratch: str) -> int:
+    """Stores the address of a sentence, if there is one, behind its number; what is added to the status."""
+    if not says:
+        return 0
+    text = says.encode() + b"\0"
+    name = f"says_{hashlib.blake2s(text).hexdigest()[:16]}"
+    f.store("ptr", f.text.table("i8", list(map(str, text)), name), f.offset(scratch, 8), 8)
+    return abi.SAYS
 
 
 def lower(
@@ -252,7 +265,7 @@ class _Lowering:
             case "lookup":
                 return self._looked_up(v, node)
             case "check":
-                _given(self.fail, "checks").require(v.of(kind), args[0], args[1], node.value)
+                _given(self.fail, "checks").require(v.of(kind), args[0], args[1], *node.value)
                 return args[1]
         argument = node.args[0 if node.op == "pow" else -1].dtype
         w = self.vectors(computed_in(argument))

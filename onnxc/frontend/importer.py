@@ -19,7 +19,7 @@ import onnx
 from onnx import AttributeProto, helper
 
 from ..diagnostics import Diagnostic, DiagnosticList, ModelErrors
-from ..errors import LimitError, ModelError, OnnxcError, Origin, UnsupportedError, quote
+from ..errors import LimitError, ModelError, OnnxcError, Origin, UnsupportedError, one_line, quote
 from ..ir import dims as dimension
 from ..ir import dtypes
 from ..ir.builder import Builder, Session, identifier
@@ -316,6 +316,7 @@ class Importer:
         takes = [followed(take) for take in differ.takes]
         regions: list[Region | None] = []
         refused: list[Diagnostic] = []
+        says = ""
         nothing: NothingThere | None = None
         for take, facts in zip(takes, differ.facts):
             before, inner = len(self.diagnostics), scope.deeper(scope.builder.inner(facts))
@@ -330,6 +331,10 @@ class Importer:
             found = self.diagnostics[before:]
             refused += found
             del self.diagnostics[before:]
+            if len(found) == 1:  # of several, only the run tells which it is
+                says = (
+                    f"a value has rank or size {{}}, which is not allowed here: {one_line(found[0].reason)}"
+                )
             regions.append(None if found else region)
         then, otherwise = regions
         known = then or otherwise
@@ -338,8 +343,8 @@ class Importer:
                 raise nothing
             self.diagnostics.extend(refused)
             raise Refused
-        then = then or failing(scope.builder, known, differ.condition)
-        otherwise = otherwise or failing(scope.builder, known, differ.condition)
+        then = then or failing(scope.builder, known, differ.condition, says=says)
+        otherwise = otherwise or failing(scope.builder, known, differ.condition, says=says)
         types = common_types(scope.builder, then, otherwise)
         if types is None:
             if scope.inlined:

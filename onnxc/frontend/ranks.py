@@ -138,7 +138,7 @@ def _decided(b: RuleBuilder, rank: Dimension, among: Sequence[int]) -> int:
     for number in among:
         if holds(b, dimension.compare("eq", rank, number)):
             return number
-    raise TypeMismatch(f"a tensor that has not {' or '.join(map(str, among))} axes")
+    raise TypeMismatch(f"a tensor of {' or '.join(map(str, among))} axes is needed")
 
 
 def _called(b: RuleBuilder, symbol: str, value: Value, rank: int, *attributes: int) -> Value:

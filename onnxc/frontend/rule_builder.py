@@ -254,9 +254,11 @@ def common_types(b: Builder, then: Region, otherwise: Region) -> list[Type] | No
     return [common_type(b, x, y) for x, y in pairs]
 
 
-def failing(b: Builder, other: Region, condition: Value, code: str = "rank_mismatch") -> Region:
+def failing(
+    b: Builder, other: Region, condition: Value, code: str = "rank_mismatch", says: str = ""
+) -> Region:
     """A branch that fails the run, with results of the types of the other branch. Where the condition
-    compares a rank or size, the run tells it."""
+    compares a rank or size, the run tells it, in the place of `{}` if the sentence is not the code's."""
     atom, asked = _asked(condition)[0], expr.const(0, "int64")
     if isinstance(atom, dims.Apply):
         asked = expr.size(atom.left)
@@ -265,7 +267,7 @@ def failing(b: Builder, other: Region, condition: Value, code: str = "rank_misma
     for value in other.outputs:
         tensor = isinstance(value.type, TensorType)
         dtype = value.dtype if tensor else "float32"
-        nothing = expr.check(expr.const(False, "bool"), asked, code).cast(dtype)
+        nothing = expr.check(expr.const(False, "bool"), asked, code, says).cast(dtype)
         sizes = value.shape if tensor else ()
         result = builder.emit(ops.Map(nothing, tuple(d if is_visible(b, d) else 1 for d in sizes)))
         outputs += result if tensor else builder.call("sequence_construct", result, [value.type])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -426,9 +426,19 @@ def lookup(x: Expr, dtype: str, table: bytes) -> Expr:
     return _make("lookup", dtype, (x,), table)
 
 
-def check(condition: Expr, x: Expr, code: str) -> Expr:
-    """x; the run fails with the error `code` (a name of onnxc.h) where the condition is false."""
-    return x if condition.op == "const" and condition.value else _make("check", x.dtype, (condition, x), code)
+class Failure(NamedTuple):
+    """What a failed check is: the name of a status of onnxc.h, and a sentence with `{}` for the element, in
+    place of the status's own."""
+
+    code: str
+    says: str = ""
+
+
+def check(condition: Expr, x: Expr, code: str, says: str = "") -> Expr:
+    """x; the run fails with a `Failure` where the condition is false."""
+    if condition.op == "const" and condition.value:
+        return x
+    return _make("check", x.dtype, (condition, x), Failure(code, says))
 
 
 def saturating_cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -546,7 +556,7 @@ def rebuild(node: Expr, args: tuple[Expr, ...]) -> Expr:
         case "lookup":
             return lookup(args[0], node.dtype, node.value)
         case "check":
-            return check(args[0], args[1], node.value)
+            return check(args[0], args[1], *node.value)
     return apply(node.op, *args)
 
 
@@ -593,7 +603,7 @@ def evaluate(
                 case "check":
                     condition, value = args
                     if not np.all(np.broadcast_to(condition, shape)):
-                        failed(node.value)
+                        failed(node.value.code)
                 case _:
                     value = np.asarray(OPERATIONS[node.op].numpy(*args)).astype(target, copy=False)
             done[id(node)] = value

@@ -174,9 +174,9 @@ def concat_from_sequence(inputs: Sequence, attributes: Sequence[int]) -> list:
 
 
 def split_to_sequence(inputs: Sequence, attributes: Sequence[int]) -> list:
-    """x[, split] -> x cut along an axis: into parts of the sizes that split has, whatever its rank, into parts
-    of one size (the last may be smaller) when split is a scalar, else into single slices. Attributes: axis, 0
-    where single slices lose the axis."""
+    """x[, split] -> x cut along an axis: into parts of the sizes that split has, whatever its rank, into
+    parts of one size (the last may be smaller) when split is a scalar, else into single slices. Attributes:
+    axis, 0 where single slices lose the axis."""
     (x, *split), (axis, keepdims) = inputs, attributes
     length = x.shape[axis]
     if not split:

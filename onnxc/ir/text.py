@@ -116,7 +116,7 @@ def _operation_text(node: Expr, text: Mapping[int, str]) -> str:
     elif node.op == "lookup":
         arguments += [node.dtype, node.value.hex()]
     elif node.op == "check":
-        arguments.append(str(node.value))
+        arguments += [node.value.code, *([json.dumps(node.value.says)] if node.value.says else [])]
     return f"{node.op}({', '.join(arguments)})"
 
 

@@ -196,7 +196,9 @@ class ExprParser:
             reader.expect(",", "comma")
             x = self.whole()
             reader.expect(",", "comma")
-            return expr.check(condition, x, self.closed(reader.word("code")))
+            code = reader.word("code")
+            says = reader.word("sentence") if reader.accept(",") else ""
+            return expr.check(condition, x, code, self.closed(says))
         if name not in expr.OPERATIONS:
             raise reader.error(f"{name} is no operation")
         arguments = reader.items(self.argument)

@@ -39,6 +39,7 @@ def numbers(tmp_path_factory) -> dict[str, int]:
         wanted += [f"sizeof({struct})", *(f"offsetof({struct}, {name})" for name in fields)]
     wanted += [f"ONNXC_{name.upper()}" for name in (*abi.ERRORS, *abi.KINDS, *dtypes.NUMBERS)]
     wanted += ["ONNXC_ABI_MAJOR", "ONNXC_ABI_MINOR", "ONNXC_ALIGNMENT", "ONNXC_OF_DOUBLE", "ONNXC_AT_LEAST"]
+    wanted += ["ONNXC_SAYS", "offsetof(onnxc_told, number)", "offsetof(onnxc_told, says)"]
     lines = "".join(f'    printf("%s %lld\\n", "{w}", (long long)({w}));\n' for w in wanted)
     source = folder / "numbers.c"
     source.write_text(f'#include <stdio.h>\n#include "internal.h"\nint main(void) {{\n{lines}}}\n')
@@ -81,6 +82,11 @@ def test_statuses_kinds_and_element_types_have_the_same_numbers(numbers):
             assert numbers[f"ONNXC_{name.upper()}"] == number, name
     assert numbers["ONNXC_OF_DOUBLE"] == abi.OF_DOUBLE > max(abi.ERRORS.values())
     assert numbers["ONNXC_AT_LEAST"] == abi.AT_LEAST > abi.OF_DOUBLE
+    assert numbers["ONNXC_SAYS"] == abi.SAYS > abi.AT_LEAST
+
+
+def test_a_kernel_tells_a_number_and_a_sentence_behind_it(numbers):
+    assert [numbers[f"offsetof(onnxc_told, {name})"] for name in ("number", "says")] == [0, 8]
 
 
 def test_structs_of_the_loader_are_those_of_the_header(numbers):

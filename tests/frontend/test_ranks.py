@@ -279,8 +279,15 @@ def test_an_operand_of_known_rank_leaves_fewer_cases_of_what_broadcasts_with_it(
         feeds = {"x0": floats(*condition) > 0, "x1": floats(*x), "x2": floats(2, 1, 3, 4)}
         (y,) = library.run(None, feeds)
         np.testing.assert_array_equal(y, np.where(*feeds.values()))
-    with pytest.raises(RunError, match="rank or size 6"):
+    with pytest.raises(RunError, match=r"rank or size 6, .*: a tensor of 4 or 5 axes is needed"):
         library.run(None, {**feeds, "x1": floats(1, 1, 1, 1, 1, 4)})
+
+
+def test_what_a_case_is_refused_for_is_what_its_run_says(tmp_path):
+    model = unranked("Compress", [floats(2, 3), np.ones(3, bool)], axis=1)
+    library = onnxc.load(onnxc.compile(model, tmp_path / "compress.so"))
+    with pytest.raises(RunError, match=r"Compress\): .* rank or size 1, .*: axis 1 is outside a tensor of 1"):
+        library.run(None, {"x0": floats(3), "x1": np.ones(3, bool)})
 
 
 def test_ranks_are_stated_of_inputs():

@@ -224,7 +224,7 @@ CASES = {
         {"x": f(3), "s": i(2, 3)},
         [
             ({"x": f(3), "s": i(2, 4)}, DIMS_MISMATCH, r"z \(Expand\): .* expected 3, got 4"),
-            ({"x": f(3), "s": i(-2, 3)}, INVALID, r"z \(Expand\): -2 is not a valid value"),
+            ({"x": f(3), "s": i(-2, 3)}, INVALID, r"z \(Expand\): .* expected 0 at least, got -2"),
             ({"x": f(3), "s": i(1 << 62, 3)}, OVERFLOW, r"z \(Expand\): the size of a value overflows"),
             ({"x": f(1), "s": i(1 << 32, 1 << 32)}, OVERFLOW, r"z \(Expand\): the size of a value overflows"),
             ({"x": f(1), "s": i(1 << 40, 1 << 5)}, OUT_OF_MEMORY, "out of memory"),
@@ -240,7 +240,7 @@ CASES = {
         "g (float[N] x, int64[1] r) => (float[A] z) { y = Tile (x, r) z = Neg (y) }",
         {"x": f(4), "r": i(2)},
         [
-            ({"x": f(4), "r": i(-1)}, INVALID, r"y \(Tile\): -1 is not a valid value"),
+            ({"x": f(4), "r": i(-1)}, INVALID, r"y \(Tile\): .* expected 0 at least, got -1"),
             ({"x": f(4), "r": i(1 << 62)}, OVERFLOW, r"y \(Tile\): the size of a value overflows"),
             ({"x": f(4), "r": i(1 << 60)}, OVERFLOW, r"y \(Tile\): the size of a value overflows"),
         ],
@@ -335,10 +335,10 @@ CASES = {
         "g (float[N] x, int64[2] s) => (float[A] a, float[B] b) { a, b = Split (x, s) }",
         {"x": f(5), "s": i(2, 3)},
         [
-            ({"x": f(5), "s": i(2, 4)}, RESHAPE, r"a \(Split\): number of elements: expected 4, got 3"),
-            ({"x": f(5), "s": i(2, 2)}, RESHAPE, r"a \(Split\): number of elements: expected 2, got 3"),
+            ({"x": f(5), "s": i(2, 4)}, DIMS_MISMATCH, r"a \(Split\): .* expected 4, got 3"),
+            ({"x": f(5), "s": i(2, 2)}, DIMS_MISMATCH, r"a \(Split\): .* expected 2, got 3"),
             ({"x": f(5), "s": i(6, 0)}, DIMS_MISMATCH, r"a \(Split\)"),
-            ({"x": f(5), "s": i(-1, 6)}, INVALID, r"a \(Split\): -1 is not a valid value"),
+            ({"x": f(5), "s": i(-1, 6)}, INVALID, r"a \(Split\): .* expected 0 at least, got -1"),
         ],
     ),
     "parts of constant sizes": (
@@ -356,8 +356,8 @@ CASES = {
             r = Reshape (x, w) a, b = Split (r, s) c = Exp (a) d = Neg (b) }""",
         {"x": f(5, 1)},
         [
-            ({"x": f(2, 2)}, RESHAPE, r"a \(Split\)"),
-            ({"x": f(2, 3)}, RESHAPE, r"a \(Split\)"),
+            ({"x": f(2, 2)}, DIMS_MISMATCH, r"a \(Split\)"),
+            ({"x": f(2, 3)}, DIMS_MISMATCH, r"a \(Split\)"),
             ({"x": f(1, 1)}, DIMS_MISMATCH, r"a \(Split\)"),
         ],
     ),
@@ -365,8 +365,8 @@ CASES = {
         "g (float[N] x, int64[1] k) => (float[K] v, int64[K] at) { v, at = TopK (x, k) }",
         {"x": f(5), "k": i(2)},
         [
-            ({"x": f(5), "k": i(6)}, INVALID, r"v \(TopK\): 6 is not a valid value"),
-            ({"x": f(5), "k": i(-1)}, INVALID, r"v \(TopK\): -1 is not a valid value"),
+            ({"x": f(5), "k": i(6)}, INVALID, r"v \(TopK\): the 6 greatest of N elements"),
+            ({"x": f(5), "k": i(-1)}, INVALID, r"v \(TopK\): the -1 greatest of N"),
         ],
     ),
     "steps of zero": (
@@ -376,8 +376,53 @@ CASES = {
             v = Slice (x, a, e, a, s) r = Range (b, c, t) }""",
         {"x": f(5), "s": i(2), "t": np.int64(2)},
         [
-            ({"x": f(5), "s": i(0), "t": np.int64(2)}, INVALID, r"v \(Slice\): 0 is not a valid value"),
-            ({"x": f(5), "s": i(2), "t": np.int64(0)}, INVALID, r"r \(Range\): 0 is not a valid value"),
+            ({"x": f(5), "s": i(0), "t": np.int64(2)}, INVALID, r"v \(Slice\): a step is 0"),
+            ({"x": f(5), "s": i(2), "t": np.int64(0)}, INVALID, r"r \(Range\): its step is 0"),
+        ],
+    ),
+    "numbers of sizes, repeats and parts": (
+        """g (float[N,M] x, int64[A] c, int64[B] r, int64[C] s) => (float[D,E] u, float[F,G] v, float[N,I] w)
+            { u = CenterCropPad (x, c) v = Tile (x, r) w, rest = Split <axis = 1> (x, s) }""",
+        {"x": f(3, 2), "c": i(2, 2), "r": i(1, 2), "s": i(1, 1)},
+        [
+            ({"x": f(3, 2), "c": i(1), "r": i(1, 2), "s": i(1, 1)}, RESHAPE, r"u \(.*: expected 2, got 1"),
+            ({"x": f(3, 2), "c": i(2, 2), "r": i(1), "s": i(1, 1)}, RESHAPE, r"v \(.*: expected 2, got 1"),
+            ({"x": f(3, 2), "c": i(2, 2), "r": i(1, 2), "s": i(1, 0, 1)}, RESHAPE, r"w \(.*d 2, got 3"),
+        ],
+    ),
+    "an axis of sums": (
+        "g (float[N,M] x, int64 a) => (float[N,M] y) { y = CumSum (x, a) }",
+        {"x": f(3, 2), "a": np.int64(-2)},
+        [
+            ({"x": f(3, 2), "a": np.int64(a)}, INVALID, rf"y \(CumSum\): the axis is {a}, outside .* rank 2")
+            for a in (-3, 2)
+        ],
+    ),
+    "an edge of nothing": (
+        """g (float[N,M] x) => (float[A,B] y) {
+            p = Constant <value = int64[4] {1, 0, 1, 0}> () y = Pad <mode = "edge"> (x, p) }""",
+        {"x": f(3, 2)},
+        [({"x": f(0, 2)}, INVALID, r"y \(Pad\): an axis of size 0 has nothing to repeat")],
+    ),
+    "matrices that are not square": (
+        "g (float[N,M] x) => (float y) { y = Det (x) }",
+        {"x": f(3, 3)},
+        [({"x": f(3, 2)}, DIMS_MISMATCH, r"y \(Det\): .*: expected 3, got 2")],
+    ),
+    "boxes and their scores": (
+        "g (float[A,B,C] x, float[D,E,F] s, int64 k) => (int64[K,3] y) { y = NonMaxSuppression (x, s, k) }",
+        {"x": f(1, 5, 4), "s": f(1, 2, 5), "k": np.int64(3)},
+        [
+            (
+                {"x": f(1, 5, 4), "s": f(1, 2, 6), "k": np.int64(3)},
+                DIMS_MISMATCH,
+                r"y \(.*: expected 5, got 6",
+            ),
+            (
+                {"x": f(1, 5, 3), "s": f(1, 2, 5), "k": np.int64(3)},
+                DIMS_MISMATCH,
+                r"y \(.*: expected 4, got 3",
+            ),
         ],
     ),
     "padding": (
@@ -397,7 +442,7 @@ CASES = {
         """g (float[N,M] x) => (float[M] z) {
             a = Constant <value = int64[1] {0}> () y = Squeeze (x, a) z = Exp (y) }""",
         {"x": f(1, 4)},
-        [({"x": f(2, 4)}, RESHAPE, r"y \(Squeeze\): number of elements: expected 4, got 8")],
+        [({"x": f(2, 4)}, DIMS_MISMATCH, r"y \(Squeeze\): .* expected 1, got 2")],
     ),
     "channels that make no blocks": (
         "g (float[N,C,H,W] x) => (float[N,D,P,Q] y) { y = DepthToSpace <blocksize = 2> (x) }",
@@ -424,16 +469,20 @@ CASES = {
         "g (float[N] x, float[1] s) => (float[M] y) { y = Resize (x, , s) }",
         {"x": f(3), "s": np.float32([2])},
         [
-            ({"x": f(3), "s": np.float32([np.nan])}, INVALID, r"y \(Resize\): NaN is not a valid value"),
-            ({"x": f(3), "s": np.float32([-1.5])}, INVALID, r"y \(Resize\): -5 is not a valid value"),
-            ({"x": f(3), "s": np.float32([np.inf])}, INVALID, r"y \(Resize\): inf is not a valid value"),
+            ({"x": f(3), "s": np.float32([np.nan])}, INVALID, r"y \(Resize\): a scale makes .* NaN elements"),
+            ({"x": f(3), "s": np.float32([-1.5])}, INVALID, r"y \(Resize\): a scale makes .* -5 elements"),
+            ({"x": f(3), "s": np.float32([np.inf])}, INVALID, r"y \(Resize\): a scale makes .* inf elements"),
         ],
     ),
     "a share of elements to drop": (
         "g (float[N] x, float r, bool t) => (float[N] y) { y = Dropout (x, r, t) }",
         {"x": f(3), "r": np.float32(0), "t": np.bool_(True)},
         [
-            ({"x": f(3), "r": np.float32(r), "t": np.bool_(True)}, INVALID, rf"\(Dropout\): {told} is not")
+            (
+                {"x": f(3), "r": np.float32(r), "t": np.bool_(True)},
+                INVALID,
+                rf"\(Dropout\): the ratio is {told}",
+            )
             for r, told in ((np.nan, "NaN"), (1.5, "1.5"), (-0.25, "-0.25"))
         ],
     ),
@@ -453,7 +502,7 @@ CASES = {
         "g (float[T,B] x, int64[C] l) => (float[T,B] y) { y = ReverseSequence (x, l) }",
         {"x": f(3, 2), "l": i(2, 3)},
         [
-            ({"x": f(3, 2), "l": i(2, 4)}, INVALID, r"y \(ReverseSequence\): 4 is not a valid value"),
+            ({"x": f(3, 2), "l": i(2, 4)}, INVALID, r"y \(ReverseSequence\): a sequence has 4 of T"),
             ({"x": f(3, 2), "l": i(2, 3, 1)}, WRONG_SHAPE, r"input 'l': dimension 0 .*: expected 2, got 3"),
         ],
     ),
@@ -462,7 +511,7 @@ CASES = {
         {"s": [f(3), f(4)], "at": np.int64(1)},
         [
             ({"s": [[f(3)], [f(4)]], "at": np.int64(1)}, WRONG_KIND, "input 's': item 0: expected a tensor"),
-            ({"s": [f(3), f(4, 1)], "at": np.int64(1)}, RANK_MISMATCH, r"v \(SequenceAt\): .* or size 2"),
+            ({"s": [f(3), f(4, 1)], "at": np.int64(1)}, RANK_MISMATCH, r"v \(SequenceAt\): rank: .* got 2"),
             ({"s": [f(3), i(4)], "at": np.int64(1)}, WRONG_DTYPE, "input 's': expected float32, got int64"),
         ],
     ),
@@ -490,7 +539,7 @@ CASES = {
         "g (int64[2] s) => (float[A,B] z) { z = ConstantOfShape (s) }",
         {"s": i(2, 3)},
         [
-            ({"s": i(-1, 3)}, INVALID, r"z \(ConstantOfShape\): -1 is not a valid value"),
+            ({"s": i(-1, 3)}, INVALID, r"z \(ConstantOfShape\): .* expected 0 .*-1"),
             ({"s": i(1 << 32, 1 << 32)}, OVERFLOW, r"z \(ConstantOfShape\): the size of a value overflows"),
         ],
     ),

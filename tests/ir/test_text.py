@@ -45,6 +45,7 @@ i = input_(0, "int64")
             "check(ne($0, 0), $0, division_by_zero)",
         ),
         (expr.check(x < y, const(0, "float32"), "c"), "check(lt($0, $1), 0.0:float32, c)"),
+        (expr.check(x < y, x, "c", 'a "{}"'), 'check(lt($0, $1), $0, c, "a \\"{}\\"")'),
     ],
 )
 def test_the_text_of_an_expression_is_parsed_to_it(root, text):

@@ -245,7 +245,7 @@ def test_scanned_values_of_unequal_sizes_are_an_error_of_the_run(tmp_path):
             }}>
         }}""")
     compiled = onnxc.load(onnxc.compile(model, tmp_path / "model.so"))
-    with pytest.raises(RunError, match=r"last \(Loop\): dimensions do not match"):
+    with pytest.raises(RunError, match=r"last \(Loop\): .*: expected 4, got 6"):
         compiled.run(None, {"x": floats(2), "trips": int64(2)})
     last, rows = compiled.run(None, {"x": floats(2), "trips": int64(1)})
     assert (last.shape, rows.shape) == ((4,), (1, 4))
@@ -694,7 +694,7 @@ def test_a_shape_computed_from_data(tmp_path):
     "shape", [(3, 5), (-1, -1), (-2, -6), (-1, 5), (0, 12), (1 << 62, 1 << 34 | 3), (1 << 33, 1 << 31)]
 )
 def test_a_shape_that_does_not_fit_fails_one_run(shape, reshaping):
-    with pytest.raises(RunError, match=r"y \(Reshape\): (number of elements|the size|-2 is)"):
+    with pytest.raises(RunError, match=r"y \(Reshape\): (number of elements|the size|.* got -2)"):
         reshaping.run(None, {"x": floats(12), "shape": int64(shape)})
     y, _ = reshaping.run(None, {"x": floats(12), "shape": int64((3, 4))})
     assert np.array_equal(y, floats(12).reshape(3, 4))

@@ -339,8 +339,12 @@ def test_tensors_that_do_not_fit_together_are_not_concatenated(run):
     a, b = np.zeros((2, 3)), np.zeros((2, 4))
     refused(run, "dims_mismatch", "concat_from_sequence", [a, b], attributes=(0, 0))
     refused(run, "dims_mismatch", "concat_from_sequence", [a, b], attributes=(0, 1))
-    refused(run, "rank_mismatch", "concat_from_sequence", [a, np.zeros(2)], attributes=(0, 0))
-    refused(run, "rank_mismatch", "concat_from_sequence", [a, a.astype(np.int64)], attributes=(0, 0))
+    for item, axis, reason in (
+        (np.zeros(2), 0, "float64 of rank 1 cannot be joined with float64 of rank 2"),
+        (a.astype(np.int64), 0, "int64 of rank 2 cannot be joined with float64 of rank 2"),
+        (a, -3, "tensors of rank 2 have no axis -3 to join"),
+    ):
+        refused(run, "rank_mismatch", "concat_from_sequence", [a, item], attributes=(axis, 0), says=reason)
     refused(run, "invalid_value", "concat_from_sequence", [], attributes=(0, 0))
 
 

@@ -119,7 +119,8 @@ def _one_way(
     if lengths is None and backwards:
         counts = b.broadcast(b.cast(b.elements([steps]), "int32"), (batch,))
     elif lengths is not None:
-        lengths = checked(b, lengths, lambda n: within(n, steps), "index_out_of_range")
+        says = f"a sequence has {{}} of {steps} steps"
+        lengths = checked(b, lengths, lambda n: within(n, steps), "index_out_of_range", says)
     gates = b.contract("tbi", "dgi", "tbdg", _turned(b, x, counts, backwards), b.take(w, 2, 0, size))
     if "b" in optional:
         gates = b.map(gates, biases(b, op, optional["b"])[0], lambda g, c: g + c)

@@ -167,16 +167,18 @@ def fitted(b: Builder, whole: Value, x: Value, name: str) -> tuple[Value, Value]
     return whole, x if shape == x.shape else b.emit(ops.Broadcast(shape), x)[0]
 
 
-def checked(b: Builder, x: Value, condition: Callable[[Expr], Expr], code: str) -> Value:
-    """x; the run fails with the error code where the condition on an element is false."""
-    return b.map(x, lambda e: expr.check(condition(e), e, code))
+def checked(b: Builder, x: Value, condition: Callable[[Expr], Expr], code: str, says: str = "") -> Value:
+    """x; the run fails with the error code, and a sentence with `{}` for the element, where the condition on
+    it is false."""
+    return b.map(x, lambda e: expr.check(condition(e), e, code, says))
 
 
 def agreed(b: Builder, x: Value, sizes: Iterable[tuple[Dimension, Dimension]], what: str) -> Value:
     """Whole numbers x; the run fails where two sizes are not the same, which also holds of empty tensors."""
     for found, wanted in _uncertain(sizes, what):
         size, right = expr.size(found), expr.size(wanted)
-        more = expr.check(size.equals(right), size, "dims_mismatch") - right  # 0, or the run fails
+        says = f"{what} has the size {{}} where {wanted} is needed"
+        more = expr.check(size.equals(right), size, "dims_mismatch", says) - right  # 0, or the run fails
         x = b.map(x, more.__add__)
     return x
 
@@ -254,14 +256,16 @@ def axis_switch(
         if len(known) != 1 or known[0] >= count:
             raise ops.TypeMismatch(f"the axis is {known}, which is not one below {count}")
         return build(b, known[0])
-    inside = checked(
-        b, b.cast(scalar(b, axis, "axis"), "int64"), lambda a: (a >= -rank) & (a < rank), "invalid_value"
+    axis, outside = (
+        b.cast(scalar(b, axis, "axis"), "int64"),
+        f"the axis is {{}}, outside of a value of rank {rank}",
     )
-    place = b.map(inside, lambda a: expr.where(a < 0, a + rank, a))
-    chosen = b.dimension(checked(b, place, lambda a: a < count, "invalid_value"), 0, "axis")
+    inside = checked(b, axis, lambda a: (a >= -rank) & (a < rank), "invalid_value", outside)
+    place, beyond = b.map(inside, lambda a: expr.where(a < 0, a + rank, a)), f"the axis is not below {count}"
+    chosen = b.dimension(checked(b, place, lambda a: a < count, "invalid_value", beyond), 0, "axis")
     if count == 1:  # no branch asks which axis it is
         found = build(b, 0)
-        return b.map(found, place, lambda e, p: expr.check(p.equals(0), e, "invalid_value"))
+        return b.map(found, place, lambda e, p: expr.check(p.equals(0), e, "invalid_value", beyond))
     picks = [dims.compare("eq", chosen, k) for k in range(count)]
     sizes = zip(*(type_(k).shape for k in range(count)))
     shape = tuple(s[0] if len(set(s)) == 1 else sum((p * d for p, d in zip(picks, s)), 0) for s in sizes)
@@ -377,7 +381,8 @@ def at_axes(
         axes = as_many(b, axes, count)
         if not isinstance(count, int):
             size = expr.size(count)
-            more = expr.check(size <= rank, size, "rank_mismatch") - size  # 0, or the run fails
+            says = f"{{}} axes are named of {rank}"
+            more = expr.check(size <= rank, size, "rank_mismatch", says) - size  # 0, or the run fails
             axes = b.map(b.cast(axes, "int64"), more.__add__)
         return b.dimensions(_scattered(b, values, axes, rank, default), None)
     found: list[Dimension] = [default] * rank
@@ -402,8 +407,10 @@ def axis_flags(b: Builder, axes: Value | Sequence[int], rank: int) -> Value:
 def _distinct_flags(b: Builder, axes: Value | Sequence[int], rank: int) -> Value:
     """`axis_flags`; the run fails where axes repeat one, since their number is how ranks differ."""
     flags, count = axis_flags(b, axes, rank), number_of(b, axes, "axes", rank)
-    named = b.reduce("sum", flags, [0], True)
-    return b.map(flags, named, lambda f, n: f + (expr.check(n.equals(count), n, "invalid_value") - count))
+    named, says = b.reduce("sum", flags, [0], True), f"{count} axes are named, of which only {{}} differ"
+    return b.map(
+        flags, named, lambda f, n: f + (expr.check(n.equals(count), n, "invalid_value", says) - count)
+    )
 
 
 def without(b: Builder, shape: Sequence[Dimension], axes: Value | Sequence[int]) -> list[Dimension]:

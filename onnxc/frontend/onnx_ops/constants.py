@@ -98,10 +98,10 @@ def _whole(b: Builder, x: Value) -> Dimension | None:
 def _range_length(b: Builder, start: Value, limit: Value, delta: Value) -> Value:
     if dtypes.is_integer(start.dtype):
         start, limit, delta = (b.cast(v, "int64") for v in (start, limit, delta))
-        delta = checked(b, delta, lambda d: d._with("ne", 0), "invalid_value")
+        delta = checked(b, delta, lambda d: d._with("ne", 0), "invalid_value", "its step is {}")
         return b.map(start, limit, delta, _steps)
     start, limit, delta = (b.cast(v, "float64") for v in (start, limit, delta))
-    delta = checked(b, delta, lambda d: d._with("ne", 0), "invalid_value")
+    delta = checked(b, delta, lambda d: d._with("ne", 0), "invalid_value", "its step is {}")
     return b.map(start, limit, delta, lambda s, e, d: expr.ceil((e - s) / d).maximum(0).cast("int64"))
 
 

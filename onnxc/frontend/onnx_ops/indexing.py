@@ -70,7 +70,8 @@ def ReverseSequence(b, input, sequence_lens, *, batch_axis=1, time_axis=0):
     sequence_lens = with_length(b, sequence_lens, input.shape[batch_axis], "sequence_lens")
     steps, batch = input.shape[time_axis], input.shape[batch_axis]
     count, at = expr.input_(0, "int64"), expr.index(time_axis)
-    count = expr.check((count >= 0) & (count <= expr.size(steps)), count, "invalid_value")
+    says = f"a sequence has {{}} of {steps} steps"
+    count = expr.check((count >= 0) & (count <= expr.size(steps)), count, "invalid_value", says)
     place, own = expr.where(at < count, count - 1 - at, at), expr.index(batch_axis)
     row = own * expr.size(steps) + place if time_axis else place * expr.size(batch) + own
     lengths = along(b, b.cast(sequence_lens, "int64"), batch_axis, 2)
@@ -141,8 +142,9 @@ def TopK(b, X, K, *, axis=-1, largest=1, sorted=1):
     place = b.axis(axis, _with_axes(X).rank)
     size = X.shape[place]
     if b.known(K) is None:
-        limit = expr.size(size)
-        K = checked(b, b.cast(scalar(b, K), "int64"), lambda k: (k >= 0) & (k <= limit), "invalid_value")
+        limit, says = expr.size(size), f"the {{}} greatest of {size} elements are asked for"
+        K = b.cast(scalar(b, K), "int64")
+        K = checked(b, K, lambda k: (k >= 0) & (k <= limit), "invalid_value", says)
         count = dims.minimum(b.dimension(K, 0, "k"), size)
     else:
         count = b.dimension(K)

@@ -108,9 +108,8 @@ def Squeeze(b, data, axes=None):
     for axis in known:
         if dims.equal(data.shape[axis], 1) is False:
             raise ops.TypeMismatch(f"axis {axis} of {data.type} is not of size 1")
-    found = b.reshape(data, without(b, data.shape, axes))
     require(b, [(data.shape[axis], 1) for axis in known], "an axis")
-    return found
+    return b.reshape(data, without(b, data.shape, axes))
 
 
 @onnx_op(since=1, name="Squeeze")
@@ -191,7 +190,10 @@ def Split(b, input, split=None, *, axis=0, num_outputs=None):
 
 
 def _split_sizes(b: Builder, split: Value | Sequence[int], length: Dimension, count: int) -> list[Dimension]:
-    sizes = b.dimensions(split, 0, "split") if isinstance(split, Value) else list[Dimension](split)
+    if isinstance(split, Value):
+        sizes = b.dimensions(as_many(b, split, count), 0, "split")
+    else:
+        sizes = list[Dimension](split)
     if len(sizes) != count:
         raise ops.TypeMismatch(f"{len(sizes)} sizes are given for {count} outputs")
     if any(isinstance(s, int) and s < 0 for s in sizes):
@@ -209,9 +211,8 @@ def _parts(b: Builder, x: Value, axis: int, sizes: Sequence[Dimension]) -> tuple
         parts.append(b.take(x, axis, start, size))
         start = b.short(start + size)
     rest = b.take(x, axis, start, x.shape[axis] - start)
-    last = with_size(b, rest, axis, sizes[-1])
     require(b, [(rest.shape[axis], sizes[-1])], "the last part")
-    return (*parts, last)
+    return (*parts, with_size(b, rest, axis, sizes[-1]))
 
 
 @onnx_op(since=2, name="Split")
@@ -230,7 +231,7 @@ def Slice(b, data, starts, ends, axes=None, steps=None):
     """x[start:end:step] along some axes, with Python's meaning of negative numbers and of those
     out of range."""
     if steps is not None and steps.elements is None:
-        steps = checked(b, steps, lambda s: s._with("ne", 0), "invalid_value")
+        steps = checked(b, steps, lambda s: s._with("ne", 0), "invalid_value", "a step is {}")
     if dims.equal(ends.tensor.count, starts.tensor.count) is False:
         raise ops.TypeMismatch(f"it has {starts.tensor.count} starts and {ends.tensor.count} ends")
     count = count_at(b, starts, axes, data.rank)
@@ -374,7 +375,7 @@ def _pad_1(b, data, *, paddings, mode="constant", value=0.0):
 def CenterCropPad(b, input_data, shape, *, axes=None):
     """The middle of what is too long, and zeros around what is too short."""
     chosen = [b.axis(a, input_data.rank) for a in (range(input_data.rank) if axes is None else axes)]
-    target = b.dimensions(shape, 0, "size")
+    target = b.dimensions(as_many(b, shape, len(chosen)), 0, "size")
     if len(target) != len(chosen):
         raise ops.TypeMismatch(f"{len(target)} sizes are given for {len(chosen)} axes")
     starts: list[Dimension] = [0] * input_data.rank
@@ -395,7 +396,8 @@ def _asked(b: Builder, x: Value, size: Dimension, own: Dimension) -> Value:
     """x; the run fails where a size that is asked for is neither x's own nor 1: the result, which is as large
     as x, does not tell it."""
     asked = expr.size(size)
-    fits = expr.check(asked.equals(expr.size(own)) | asked.equals(1), asked, "dims_mismatch") >= 0
+    says = f"the size {{}} is asked for where there are {own}"
+    fits = expr.check(asked.equals(expr.size(own)) | asked.equals(1), asked, "dims_mismatch", says) >= 0
     return b.map(x, lambda e: expr.check(fits, e, "dims_mismatch"))
 
 
@@ -415,7 +417,7 @@ def Expand(b, input, shape):
 def Tile(b, input, repeats):
     if repeats.rank != 1:
         raise ops.TypeMismatch(f"the repeats are {repeats.type} where a vector is needed")
-    times = b.dimensions(repeats, 0, "repeats")
+    times = b.dimensions(as_many(b, repeats, input.rank), 0, "repeats")
     if len(times) != input.rank:
         raise ops.TypeMismatch(f"{len(times)} repeats are given for {input.rank} axes")
     if any(isinstance(t, int) and t < 0 for t in times):

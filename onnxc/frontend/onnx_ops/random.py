@@ -110,7 +110,8 @@ def Dropout(b, data, ratio=None, training_mode=None, *, seed=None):
     mode = b.known(training)
     if mode is not None and not mode.any():
         return data, generate(b, data.shape, expr.const(True, "bool"))
-    ratio = checked(b, b.cast(ratio, "float32"), lambda r: (r >= 0) & (r < 1), "invalid_value")
+    ratio, says = b.cast(ratio, "float32"), "the ratio is {}, which is not in [0, 1)"
+    ratio = checked(b, ratio, lambda r: (r >= 0) & (r < 1), "invalid_value", says)
     drawn = b.emit(ops.Random("uniform", "float32", data.shape, 0.0, 1.0, seed))[0]
     mask = b.map(drawn, ratio, training, lambda u, r, on: (u >= r) | ~on)
     scale = b.map(ratio, training, lambda r, on: expr.where(on, 1 / (1 - r), 1).cast(data.dtype))

@@ -124,7 +124,10 @@ def _recurrent(
         gates = b.map(gates, bias, lambda x, c: x + c)
         given |= {"b": of_state} if of_state is not None else {}
     if "lengths" in given:
-        given["lengths"] = checked(b, given["lengths"], lambda n: within(n, steps), "index_out_of_range")
+        says = f"a sequence has {{}} of {steps} steps"
+        given["lengths"] = checked(
+            b, given["lengths"], lambda n: within(n, steps), "index_out_of_range", says
+        )
     y, *states = b.emit(replace(op, operands=tuple(given)), gates, R, *given.values())
     if "lengths" in given:
         states = [_of_steps(b, s, given["lengths"]) if k in given else s for k, s in zip("hc", states)]

@@ -349,7 +349,8 @@ def _scaled_sizes(
 def _scaled_size(length: Expr, scale: Expr, *span: Expr) -> Expr:
     scale = scale * span[0] if span else scale
     size = expr.floor(length.cast("float32") * scale)
-    return expr.check((scale > 0) & (size < 2.0**31), size, "invalid_value").cast("int64")
+    fits = (scale > 0) & (size < 2.0**31)
+    return expr.check(fits, size, "invalid_value", "a scale makes an axis of {} elements").cast("int64")
 
 
 def _kept_ratio(

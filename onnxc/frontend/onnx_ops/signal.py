@@ -287,7 +287,7 @@ def STFT(b, signal, frame_step, window=None, frame_length=None, *, onesided=1):
         raise ops.TypeMismatch(f"{signal.type} is no batch of signals")
     step = scalar(b, frame_step)
     if b.known(step) is None:
-        step = checked(b, step, lambda s: s > 0, "invalid_value")
+        step = checked(b, step, lambda s: s > 0, "invalid_value", "the frame step is {}")
     hop = b.dimension(step, 1, "step")
     if isinstance(hop, int) and hop < 1:
         raise ops.TypeMismatch(f"the frame step is {hop}")

@@ -244,6 +244,13 @@ def test_a_failed_check_of_floats_reports_a_double(target, dtype):
         assert np.array_equal(np.int64(word).view(np.float64), wrong, equal_nan=True)
 
 
+@TARGETS
+def test_a_failed_check_tells_where_its_sentence_is(target):
+    x, a = input_(0, "int32"), np.zeros(100, np.int32)
+    found = run(target, [expr.check(x > 0, x, "invalid_value", "a step is {}")], [a])
+    assert found == (abi.ERRORS["invalid_value"] + abi.SAYS, 0)
+
+
 def test_what_a_kernel_cannot_do_is_refused():
     kernel = KernelText(harness.RUNNABLE[0])
     with kernel.entry() as f:
