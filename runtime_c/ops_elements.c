@@ -86,10 +86,15 @@ static void onnxc_from_double(int32_t dtype, double value, char *element) {
     }
 }
 
-/* Element k of an int32 or int64 tensor. */
+/* An element of an int32 or int64 tensor. */
+static int64_t onnxc_to_integer(int32_t dtype, const char *element) {
+    return dtype == ONNXC_INT32 ? ONNXC_LOAD(int32_t, element) : ONNXC_LOAD(int64_t, element);
+}
+
+/* Element k of such a tensor. */
 static int64_t onnxc_integer_at(const onnxc_value *tensor, int64_t k) {
-    const char *element = (const char *)tensor->data + onnxc_dtype_bytes(tensor->dtype) * k;
-    return tensor->dtype == ONNXC_INT32 ? ONNXC_LOAD(int32_t, element) : ONNXC_LOAD(int64_t, element);
+    return onnxc_to_integer(tensor->dtype,
+                            (const char *)tensor->data + onnxc_dtype_bytes(tensor->dtype) * k);
 }
 
 static int onnxc_compare_strings(const char *a, const char *b) {

@@ -386,11 +386,11 @@ static int64_t onnxc_find_integer(const onnxc_value *keys, const onnxc_value *sl
 /* find_integers: x, keys int64 [n], hash table int32 [2^m] -> the place of each element among the keys, or -1,
  * int64. No attributes. */
 ONNXC_OPERATOR(find_integers) {
-    int64_t count = onnxc_elements(in->rank, in->dims);
+    int64_t count = onnxc_elements(in->rank, in->dims), size = onnxc_dtype_bytes(in->dtype);
     int64_t *places = onnxc_call_output(context, out, attributes[0], ONNXC_INT64, in->rank, in->dims);
     if (places == NULL) return context->status;
     for (int64_t i = 0; i < count; i++)
-        places[i] = onnxc_find_integer(&in[1], &in[2], onnxc_integer_at(in, i));
+        places[i] = onnxc_find_integer(&in[1], &in[2], onnxc_to_integer(in->dtype, (const char *)in->data + size * i));
     return ONNXC_OK;
 }
 
