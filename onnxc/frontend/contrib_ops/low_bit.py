@@ -263,7 +263,10 @@ def MatMulFpQ4(b, A: Single, B: Blob, B_shape: Shape, *, blk_quant_type=1):
     the zero point, and 16 bytes whose low bits come first. Type 0 has no zero points; 2, which should have
     blocks of 64, is 1 to ONNX Runtime."""
     block, has_zero = 32, blk_quant_type != 0
-    depth, columns = (int(d) for d in b.required(B_shape, "the shape of the weights").reshape(-1))
+    shape = b.required(B_shape, "the shape of the weights").reshape(-1).tolist()
+    if len(shape) != 2:
+        raise ops.TypeMismatch(f"the shape of the weights has {len(shape)} sizes, not 2")
+    depth, columns = shape
     blocks, size = -(-depth // block), 4 + has_zero + block // 2
     blob = b.required(B, "the weights").reshape(-1)
     if blob.size != columns * blocks * size:

@@ -14,6 +14,7 @@ from support import contrib
 from support.contrib import Case, as_model, check, check_compiled, interpreted, same
 
 import onnxc
+from onnxc.diagnostics import ModelErrors
 from onnxc.frontend.importer import import_model
 from onnxc.ir.ops import Gather, Map
 from onnxc.passes.fold_constants import fold_constants
@@ -257,6 +258,12 @@ BLOBS = [blob(100, 7, 0, 1), blob(64, 5, 1, 3), blob(70, 3, 2, 2)]
 @pytest.mark.parametrize("case", ROWS, ids=str)
 def test_blocks_of_bytes_are_what_onnxruntime_reads_of_them(case):
     check(case)
+
+
+def test_a_blob_without_two_sizes_is_refused():
+    x, weights, shape = BLOBS[0].inputs
+    with pytest.raises(ModelErrors, match="the shape of the weights has 3 sizes, not 2"):
+        interpreted(replace(BLOBS[0], inputs=[x, weights, np.append(shape, 1)]))
 
 
 @pytest.mark.parametrize("case", BLOBS, ids=str)
