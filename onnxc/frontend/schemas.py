@@ -69,7 +69,8 @@ class Parameter:
 class Signature:
     """An operator's or function's inputs, outputs and attributes.
 
-    attributes: name -> (AttributeProto type or None for any, whether it is required)."""
+    attributes: name -> (AttributeProto type or None for any, whether it is required). open: whether a node
+    may give others, which mean nothing."""
 
     inputs: tuple[Parameter, ...]
     outputs: tuple[Parameter, ...]
@@ -78,6 +79,7 @@ class Signature:
     min_outputs: int
     max_outputs: int
     attributes: Mapping[str, tuple[int | None, bool]]
+    open: bool = False
 
 
 def version_range(domain: str) -> tuple[int, int] | None:
@@ -189,7 +191,8 @@ def _types(annotation: object) -> Types:
 
 
 def function_signature(function: onnx.FunctionProto) -> Signature:
-    """The signature of a model-local function: any input, output and attribute may be left out."""
+    """The signature of a model-local function: any input, output and attribute may be left out, and
+    tools write attributes at calls for each other that no function declares."""
     attributes: dict[str, tuple[int | None, bool]] = {}
     attributes.update((name, (None, False)) for name in function.attribute)
     attributes.update((proto.name, (proto.type, False)) for proto in function.attribute_proto)
@@ -201,6 +204,7 @@ def function_signature(function: onnx.FunctionProto) -> Signature:
         0,
         len(function.output),
         attributes,
+        open=True,
     )
 
 
@@ -242,7 +246,7 @@ def node_problems(node: NodeProto, signature: Signature, in_function: bool) -> I
                     f"the attribute {quote(attribute.name)} has the type "
                     f"{type_name(attribute.type)}, it must be {type_name(expected)}"
                 )
-        elif not attribute.name.startswith("__"):  # left to tools by convention
+        elif not signature.open and not attribute.name.startswith("__"):  # left to tools by convention
             yield f"unknown attribute {quote(attribute.name)}"
     given = {attribute.name for attribute in node.attribute}
     for name, (_, required) in signature.attributes.items():

@@ -96,6 +96,14 @@ def test_an_attribute_that_is_not_given_leaves_the_operators_default():
     np.testing.assert_allclose(run(inline_functions(proto))[0], elu(1.0), rtol=1e-6)
 
 
+def test_attributes_of_a_call_that_the_function_does_not_declare_change_nothing():
+    inner = function("G", "a", "b", referring("Elu", "a", "b", "gain"), attributes=["gain"])
+    outer = function("F", "a", "b", call("G", "a", "b", alpha=3.0))
+    proto = model(call("F", "x", "y", gain=2.0), functions=[outer, inner])
+    assert check_structure(proto) == []
+    np.testing.assert_allclose(run(inline_functions(proto))[0], elu(1.0), rtol=1e-6)
+
+
 def test_attribute_references_pass_through_nested_calls():
     inner = function("G", "a", "b", referring("Elu", "a", "b", "gain"), attributes=["gain"])
     step = call("G", "a", "b")

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.bad_models import set_of
-from support.few_nodes import branch, conditional, function, graph, looping, model, node, value
+from support.few_nodes import branch, conditional, function, graph, looping, model, node, referring, value
 
 from onnxc.diagnostics import ModelErrors
 from onnxc.frontend import structure
@@ -148,11 +148,30 @@ def test_inputs_may_be_of_any_kind(kind):
 def test_calls_of_functions_are_checked_against_the_function():
     proto = model(
         node("F", "x x", "y", domain="local", gain=1),
-        functions=[function("F", "a", "b", node("Relu", "a", "b"))],
+        functions=[
+            function("F", "a", "b", node("Relu", "a", "b"), defaults=[helper.make_attribute("gain", 0.5)])
+        ],
     )
     found = reasons(proto)
     assert "2 inputs, 1 at most" in found[0]
-    assert "unknown attribute 'gain'" in found[1]
+    assert "'gain' has the type INT, it must be FLOAT" in found[1]
+
+
+def test_calls_of_functions_take_attributes_that_nobody_declares_in_functions_too():
+    proto = model(
+        node("F", "x", "y", domain="local", bits=4),
+        functions=[
+            function("F", "a", "b", node("G", "a", "b", domain="local", group="rows")),
+            function("G", "a", "b", node("Relu", "a", "b")),
+        ],
+    )
+    assert reasons(proto) == []
+
+
+def test_attributes_that_nobody_declares_are_not_known_to_the_function():
+    called = function("F", "a", "b", referring("Elu", "a", "b", "gain"))
+    [line] = reasons(model(node("F", "x", "y", domain="local", gain=0.5), functions=[called]))
+    assert "refers to 'gain', which the function does not have" in line
 
 
 def test_bodies_of_functions_do_not_see_the_graph():
