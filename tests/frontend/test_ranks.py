@@ -263,6 +263,13 @@ def test_one_of_several_ranks_needs_a_case_for_each_and_another_fails_the_run():
         run_graph(graph, [floats(1, 1, 3, 4)])
 
 
+def test_conditions_of_any_rank_choose():
+    graph = import_model(unranked("Compress", [floats(4, 3), np.ones(1, bool)], axis=0)).graph
+    for condition in (np.array(True), np.array([False, True, True]), np.array([[True, False], [True, True]])):
+        (found,) = run_graph(graph, [floats(4, 3), condition])
+        np.testing.assert_array_equal(found, np.compress(condition.reshape(-1), floats(4, 3), 0))
+
+
 def test_values_for_axes_that_are_not_as_many_fail_the_run():
     graph = import_model(unranked("Pad", [floats(5, 4), int64(), SCALE, int64()])).graph
     for pads, axes in ((int64(1, 2, 3), int64(1)), (int64(1, 2, 3, 4, 5, 6), int64(0, 1, 0))):

@@ -179,11 +179,13 @@ def NonZero(b, X):
     return nonzero(b, X)
 
 
-@onnx_op(since=9, ranks={"condition": 1})
+@onnx_op(since=9)
 def Compress(b, input, condition, *, axis=None):
-    """The slices along an axis (the elements, without one) whose condition is true."""
-    if condition.rank != 1 or condition.dtype != "bool":
-        raise ops.TypeMismatch(f"the condition is {condition.type} where a vector of bool is needed")
+    """The slices along an axis (the elements, without one) whose condition is true. Exporters of masks
+    write a condition of the input's rank; its elements count in their order, as in ONNX Runtime."""
+    if condition.dtype != "bool":
+        raise ops.TypeMismatch(f"the condition is {condition.type} where bool is needed")
+    condition = b.reshape(condition, (condition.tensor.count,))
     if axis is None:
         input, axis = b.reshape(input, (input.tensor.count,)), 0
     place = b.axis(axis, input.rank)

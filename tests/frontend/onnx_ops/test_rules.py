@@ -773,6 +773,16 @@ def test_places_in_known_data_are_known():
     np.testing.assert_array_equal(output.data.array, np.nonzero(data))
 
 
+@pytest.mark.parametrize("axis", [None, 1])
+@pytest.mark.parametrize("shape", [(), (1, 2), (2, 1, 1)])
+def test_conditions_of_any_rank_count_as_vectors_do(shape, axis):
+    condition = np.arange(math.prod(shape)).reshape(shape) % 2 == 0
+    for symbolic in (False, True):
+        proto = model("Compress", 11, [X, condition], {} if axis is None else {"axis": axis}, symbolic)
+        expected = np.compress(condition.reshape(-1), X, axis)
+        np.testing.assert_array_equal(evaluate(proto, [X, condition])[0], expected)
+
+
 @pytest.mark.parametrize(("op", "opset"), [("LayerNormalization", 17), ("RMSNormalization", 23)])
 def test_a_stash_type_of_0_is_the_default(op, opset):
     given = [X.astype(np.float16), floats(5).astype(np.float16)]
