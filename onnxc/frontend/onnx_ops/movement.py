@@ -14,6 +14,7 @@ import numpy as np
 from ...ir import dims, dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
+from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..rule_builder import holds
 from ..rules import onnx_op
@@ -26,6 +27,7 @@ from .common import (
     number_of,
     one_of,
     require,
+    require_least,
     scalar,
     with_ones,
     with_size,
@@ -46,15 +48,20 @@ def Reshape(b, data, shape, *, allowzero=0):
     if any(isinstance(d, int) and d < -1 for d in wanted):
         raise ops.TypeMismatch("a size is negative")
     # a symbolic size that is 0 in a run stays 0: else every such size would be a formula that equals no other
-    wanted = [_copied(k, data) if d == 0 and not allowzero else d for k, d in enumerate(wanted)]
-    meant = _meant(b, data, b.as_data(shape), allowzero) if None in wanted else shape
+    copied = [k for k, d in enumerate(wanted) if d == 0 and not allowzero]
+    wanted = [_copied(k, data) if k in copied else d for k, d in enumerate(wanted)]
+    meant = _meant(b, data, b.as_data(shape), wanted, allowzero) if None in wanted else shape
     sizes = [b.dimension(b.take(meant, 0, k, 1), 0, "size") if d is None else d for k, d in enumerate(wanted)]
     rest = [k for k, d in enumerate(sizes) if isinstance(d, int) and d == -1]
     if len(rest) > 1:
         raise ops.TypeMismatch("more than one size is -1")
-    for k in rest:
-        known = dims.product(d for j, d in enumerate(sizes) if j != k)
-        sizes[k] = dims.remaining(data.tensor.count, known)
+    for k in rest:  # sizes that are copied cancel, also where they are 0
+        others = [j for j in range(len(sizes)) if j not in (k, *copied)]
+        known = dims.product(sizes[j] for j in others)
+        told = dims.product(sizes[j] for j in others if wanted[j] in (None, 0))
+        require_least(b, told, 1, "a size is -1 beside a 0, where it could be any")
+        whole = dims.product(d for j, d in enumerate(data.shape) if j not in copied)
+        sizes[k] = dims.remaining(whole, known)
     return b.reshape(data, sizes)
 
 
@@ -74,15 +81,35 @@ def _copied(axis: int, data: Value) -> Dimension:
     return data.shape[axis]
 
 
-def _meant(b: Builder, data: Value, shape: Value, allowzero: int) -> Value:
-    """The sizes that a Reshape's shape, which is data, stands for."""
-    count = number_of(b, shape, "sizes")
-    own = [*data.shape, *[1] * count][:count]
+def _meant(
+    b: Builder, data: Value, shape: Value, wanted: Sequence[Dimension | None], allowzero: int
+) -> Value:
+    """What the sizes of a Reshape's shape that the run tells, None in `wanted`, stand for; several -1 stay.
+    The run fails where a 0 copies an axis that data lacks, or a -1 could be any beside a 0."""
     if not allowzero:
-        shape = b.map(shape, b.elements(own), lambda s, d: expr.where(s.equals(0), d, s))
+        own = [*data.shape, *[-1] * len(wanted)][: len(wanted)]
+        lacking = None in wanted[data.rank :]
+
+        def copied(size: Expr, axis: Expr) -> Expr:
+            found = expr.check(size._with("ne", 0) | (axis >= 0), size, "invalid_value") if lacking else size
+            return expr.where(found.equals(0), axis, found)
+
+        shape = b.map(shape, b.elements(own), copied)
+    if -1 in wanted:
+        return shape
     known = b.reduce("prod", shape, [0], False, lambda s: expr.where(s.equals(-1), 1, s))
+    several = wanted.count(None) > 1
+    rests = [b.reduce("sum", shape, [0], False, lambda s: s.equals(-1).cast("int64"))] if several else []
     whole = expr.size(data.tensor.count)
-    return b.map(shape, known, lambda s, k: expr.where(s.equals(-1), whole / k, s))
+
+    def meant(size: Expr, known: Expr, *rests: Expr) -> Expr:
+        rest = size.equals(-1)
+        found = expr.check(size._with("ne", -1) | known._with("ne", 0), size, "invalid_value")
+        for count in rests:
+            rest = rest & count.equals(1)
+        return expr.where(rest, whole / known, found)
+
+    return b.map(shape, known, *rests, meant)
 
 
 @onnx_op(since=1, name="Reshape")

@@ -68,6 +68,24 @@ CASES = {  # the node, its attributes, which inputs are stored, how many outputs
         [zeros(2, 3), ints(3)],
         [{0: zeros(2, 2)}, {0: zeros(0, 2)}],
     ),
+    "a shape": (
+        ("Reshape", 14, {}, [], 1),
+        [zeros(2, 3), ints(0, -1, 3)],
+        [
+            {1: ints(2, 3, 0)},
+            {1: ints(2, 0, 0)},
+            {0: zeros(1, 1), 1: ints(-1, 1, -1)},
+            {0: zeros(0, 3), 1: ints(-1, 2, -1)},
+            {0: zeros(0, 3)},
+            {0: zeros(1, 0), 1: ints(3, 0, -1)},
+            {0: zeros(2, 5)},
+        ],
+    ),
+    "a shape in which 0 is a size": (
+        ("Reshape", 14, {"allowzero": 1}, [], 1),
+        [zeros(0, 3), ints(0, 5)],
+        [{1: ints(-1, 0)}, {1: ints(0, -1)}, {0: zeros(2, 3)}],
+    ),
     "an axis of size 1": (
         ("Squeeze", 13, {}, [1], 1),
         [zeros(1, 3), ints(0)],
@@ -194,6 +212,20 @@ def test_angles_of_one_sequence_are_those_of_all(batch, count, positions):
     (found,) = run_graph(graph, inputs)
     (expected,) = reference(model("RotaryEmbedding", 23, inputs, {}), inputs)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("parts", ["told, rest", "rest, told"])
+def test_a_rest_beside_sizes_that_are_data_is_the_only_one_and_beside_no_0(parts):
+    proto = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[N, K] x, int64[1] told) => (float[L, M] y) <int64[1] rest = {{-1}}> {{
+            shape = Concat <axis = 0> ({parts}) y = Reshape (x, shape) }}""")
+    graph = import_model(proto).graph
+    (found,) = run_graph(graph, [zeros(2, 3), ints(6)])
+    assert sorted(found.shape) == [1, 6]
+    empty = zeros(0, 2) if parts.startswith("told") else zeros(2, 0)  # of which the 0 copies an axis
+    for x, size in ((zeros(1, 1), -1), (empty, 0)):
+        with pytest.raises(InterpretError):
+            run_graph(graph, [x, ints(size)])
 
 
 @pytest.mark.parametrize("lengths", [(2, 3), (3, 2)])

@@ -850,6 +850,13 @@ def test_a_reshape_of_the_run_copies_and_infers():
     assert found.shape == (2, 12, 5)
 
 
+def test_what_remains_beside_a_copied_size_of_0_is_what_the_other_axes_have():
+    x = floats(0, 3)
+    for symbolic in (False, True):
+        proto = model("Reshape", 14, [x, ints(0, -1)], {}, symbolic, constants=True)
+        assert evaluate(proto, [x])[0].shape == (0, 3)
+
+
 def test_a_slice_of_the_run_steps_backwards():
     (found,) = run("Slice", 13, [X, ints(-1, 3), ints(-100, 0), ints(3, 2), ints(-2, -1)])
     np.testing.assert_array_equal(found, X[:, :, 3:0:-1, ::-2])
@@ -929,6 +936,7 @@ REFUSED = [
     ("Transpose", 13, [X], {"perm": [0, 1, 2, 2]}, "no order of the axes"),
     ("Concat", 13, [X, floats(2, 3, 4)], {"axis": 1}, "does not continue"),
     ("Reshape", 14, [X, ints(-1, -1)], {}, "more than one size"),
+    ("Reshape", 14, [X[:0], ints(-1, 0)], {"allowzero": 1}, "a size is -1 beside a 0"),
     ("Reshape", 14, [X, ints(7, 9)], {}, "cannot be reshaped"),
     ("MaxPool", 12, [X], {"kernel_shape": [2, 2], "storage_order": 2}, "storage_order is 2"),
     ("Tile", 13, [X, ints(1, 2)[None]], {}, "where a vector is needed"),
