@@ -32,6 +32,10 @@ def ints(*values: int) -> np.ndarray:
     return np.array(values, np.int32)
 
 
+def longs(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
 SCALES = np.array([1, 1, 2, 2], np.float32)
 STEP, ZERO = np.float32(0.1), np.uint8(3)
 X, ROW, IMAGE = floats(2, 3, 8), floats(8), floats(2, 2, 6, 6)
@@ -192,6 +196,7 @@ CASES = {
         {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"},
         opset=13,
     ),
+    "starts and ends": ONNX("Slice", [floats(4, 6), longs(0, 1), longs(3, 3)], opset=13),
 }
 
 #: Inputs without elements by which ONNX Runtime divides, or over which it does not end.

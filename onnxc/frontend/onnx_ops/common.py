@@ -360,7 +360,9 @@ def count_at(b: Builder, values: Value, axes: Value | Sequence[int] | None, rank
 
 
 def as_many(b: Builder, values: Value, count: Dimension) -> Value:
-    """Values of which only the run knows how many there are as so many, which it checks."""
+    """Values of which only the run knows how many there are as so many, which it checks whatever is read of
+    them."""
+    require(b, [(values.tensor.count, count)], "one input")
     return values if isinstance(values.tensor.count, int) else b.reshape(values, (count,))
 
 

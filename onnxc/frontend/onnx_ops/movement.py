@@ -338,6 +338,7 @@ def Pad(b, data, pads, constant_value=None, axes=None, *, mode="constant"):
     count = data.rank if axes is None else axes.tensor.count
     if dims.equal(pads.tensor.count, 2 * count) is False:
         raise ops.TypeMismatch(f"{pads.tensor.count} pads are given for {count} axes")
+    require(b, [(pads.tensor.count, 2 * count)], "the pads")
     pads = b.reshape(pads, (2 * count,))
     before, after = (at_axes(b, b.take(pads, 0, k * count, count), axes, data.rank, 0) for k in range(2))
     return padded(b, data, before, after, mode, constant_value)

@@ -86,6 +86,7 @@ CASES = {  # the node, its attributes, which inputs are stored, how many outputs
         [zeros(0, 3), ints(0, 5)],
         [{1: ints(-1, 0)}, {1: ints(0, -1)}, {0: zeros(2, 3)}],
     ),
+    "pads of what has no axes": (("Pad", 13, {}, [], 1), [zeros(), ints()], [{1: ints(1, 2)}]),
     "an axis of size 1": (
         ("Squeeze", 13, {}, [1], 1),
         [zeros(1, 3), ints(0)],
