@@ -330,8 +330,6 @@ def _on_floats(v: Vectors, node: Expr, args: list[str], is_number: Callable[[Exp
             return quotient(v, args[0], node.args[1], args[1])
         case "min" | "max":
             extreme = v.minimum if node.op == "min" else v.maximum
-            if is_number(node.args[0]):
-                return extreme(args[1], args[0], True)
             return extreme(args[0], args[1], is_number(node.args[1]))
         case "eq" | "ne" | "lt" | "le" | "gt" | "ge":
             return v.compare(node.op, *args)

@@ -278,14 +278,16 @@ class Vectors:
         return self.select(self.compare("gt", a, b), a, b)
 
     def minimum(self, a: str, b: str, b_is_number: bool = False) -> Reg:
-        """The lesser, NaN where either is NaN. With b known to be a number one instruction does it."""
+        """The lesser, a where they are equal, NaN where either is NaN. With b known to be a number one
+        instruction does it."""
         return self._extreme("lt", a, b, b_is_number)
 
     def maximum(self, a: str, b: str, b_is_number: bool = False) -> Reg:
         return self._extreme("gt", a, b, b_is_number)
 
     def _extreme(self, predicate: str, a: str, b: str, b_is_number: bool) -> Reg:
+        found = self.select(self.compare(predicate, b, a), b, a)  # a where they do not compare
         if b_is_number or not self.floating:
-            return self.select(self.compare(predicate, b, a), b, a)  # a where they do not compare
+            return found
         # a condition that holds for numbers: two instructions where one of them can leave lanes as they are
-        return self.select(self.compare("ord", a, a), self.select(self.compare(predicate, a, b), a, b), a)
+        return self.select(self.compare("ord", b, b), found, b)

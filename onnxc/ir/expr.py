@@ -102,8 +102,14 @@ def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(negative, reciprocal, result).astype(a.dtype)
 
 
-#: Every scalar operation. min and max give NaN when either argument is NaN. Integer division and remainder by
-#: zero give what division by one gives: rules guard them with `check`. Shifts by the width or more give 0.
+def _extreme(numpy: np.ufunc) -> Callable[..., np.ndarray]:
+    """The extreme of two as numpy has it, but of equal ones always the first."""
+    return lambda a, b: np.where(np.equal(a, b), a, numpy(a, b))
+
+
+#: Every scalar operation. min and max give NaN when either argument is NaN, and the first of two zeros.
+#: Integer division and remainder by zero give what division by one gives: rules guard them with `check`.
+#: Shifts by the width or more give 0.
 OPERATIONS: dict[str, Operation] = {
     "neg": Operation(1, np.negative),
     "abs": Operation(1, np.abs),
@@ -140,8 +146,8 @@ OPERATIONS: dict[str, Operation] = {
     "mod": Operation(2, _integer_or(_floor_mod, np.mod)),  # the divisor's sign
     "fmod": Operation(2, _integer_or(_truncated_mod, np.fmod)),  # the dividend's sign
     "pow": Operation(2, _power),
-    "min": Operation(2, np.minimum),
-    "max": Operation(2, np.maximum),
+    "min": Operation(2, _extreme(np.minimum)),
+    "max": Operation(2, _extreme(np.maximum)),
     "and": Operation(2, np.bitwise_and),
     "or": Operation(2, np.bitwise_or),
     "xor": Operation(2, np.bitwise_xor),
@@ -364,9 +370,16 @@ def _simplified(op: str, args: Sequence[Expr]) -> Expr | None:
         return args[1]
     if op in ("and", "or", "min", "max") and args[0] is args[1]:
         return args[0]
+    if op in ("min", "max") and args[1].op != "const" and _is_bound(args[0]):
+        return apply(op, args[1], args[0])
     if op in ("neg", "not") and args[0].op == op:
         return args[0].args[0]
     return None
+
+
+def _is_bound(x: Expr) -> bool:
+    """Whether x is a float that no other float equals: none of two zeros, and no NaN."""
+    return x.op == "const" and dtypes.is_float(x.dtype) and x.value == x.value and x.value != 0
 
 
 def _neutral(op: str, number: Expr, dtype: str) -> bool:

@@ -258,7 +258,7 @@ def _flat_place(grid: Sequence[Array], image: Sequence[int], column_major: bool)
 # Recurrence --------------------------------------------------------------------------------------
 
 _ACTIVATIONS = {
-    "relu": lambda x, a, b: np.maximum(x, 0),
+    "relu": lambda x, a, b: expr.OPERATIONS["max"].numpy(x, 0),
     "tanh": lambda x, a, b: np.tanh(x),
     "sigmoid": lambda x, a, b: 1 / (1 + np.exp(-x)),
     "affine": lambda x, a, b: a * x + b,

@@ -149,6 +149,22 @@ def test_simplified_floats_keep_their_bits(simplified, numpy):
     assert np.array_equal(np.signbit(result[:-3]), np.signbit(numpy(SPECIAL)[:-3]))
 
 
+@pytest.mark.parametrize("extreme", ["min", "max"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_of_zeros_of_either_sign_the_first_is_the_extreme(extreme, dtype):
+    zeros = np.array([0.0, -0.0] * 20, dtype)
+    root = apply(extreme, expr.input_(0, dtype), expr.input_(1, dtype))
+    np.testing.assert_array_equal(np.signbit(run(root, zeros, -zeros)), np.signbit(zeros))
+    both = [const(zero, dtype) for zero in (0.0, -0.0)]
+    assert apply(extreme, *both) is both[0] and apply(extreme, *both[::-1]) is both[1]
+
+
+def test_a_bound_that_comes_first_is_the_second_where_that_is_the_same():
+    assert const(1.5, "float32").maximum(x) is x.maximum(1.5)
+    for bound in (0.0, -0.0, math.nan):
+        assert const(bound, "float32").maximum(x).args[1] is x
+
+
 def test_an_expression_of_constants_is_a_constant():
     assert const(2, "float32") * const(3, "float32") is const(6, "float32")
     assert const(7, "int32") / const(-2, "int32") is const(-3, "int32")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from support import harness
 from support.harness import TARGETS
-from support.lanes import INTEGERS, NARROW, check_exact, pair, run, samples
+from support.lanes import INTEGERS, NARROW, check_exact, meaning, pair, run, samples
 
 from onnxc.codegen import abi
 from onnxc.codegen.kernel import KernelText
@@ -170,6 +170,16 @@ def test_extremes_with_a_constant_keep_nan(target):
     x = input_(0, "float32")
     roots = [x.maximum(0.0), const(1.5, "float32").minimum(x), x.clip(-1.0, 6.0)]
     check_exact(target, roots, samples("float32"))
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16", "float32", "float64"))
+def test_extremes_of_zeros_have_the_signs_that_they_mean(target, dtype):
+    x, y, zero = input_(0, dtype), input_(1, dtype), const(0.0, dtype)
+    operands = [np.array(zeros * 21).astype(dtypes.numpy_dtype(dtype)) for zeros in ([0.0, -0.0], [0.0, 0.0])]
+    roots = [x.maximum(y), y.minimum(x), x.maximum(0.0), zero.maximum(x), x.clip(-0.0, 0.0)]
+    for root, got in zip(roots, run(target, roots, operands), strict=True):
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(meaning(root, operands)), str(root))
 
 
 @TARGETS

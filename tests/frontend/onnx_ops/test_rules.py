@@ -773,6 +773,17 @@ def test_places_in_known_data_are_known():
     np.testing.assert_array_equal(output.data.array, np.nonzero(data))
 
 
+@pytest.mark.parametrize(
+    ("op", "bounds"),
+    [("Relu", []), ("Clip", [np.float32(0), np.float32(1)]), ("Clip", [np.float32(-1), -0.0])],
+)
+def test_zeros_that_are_not_outside_of_bounds_keep_their_signs(op, bounds):
+    """As in ONNX Runtime."""
+    x = np.array([0.0, -0.0] * 20, np.float32)
+    (found,) = run(op, 14 if op == "Relu" else 13, [x, *(np.float32(bound) for bound in bounds)])
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(x))
+
+
 @pytest.mark.parametrize("axis", [None, 1])
 @pytest.mark.parametrize("shape", [(), (1, 2), (2, 1, 1)])
 def test_conditions_of_any_rank_count_as_vectors_do(shape, axis):
