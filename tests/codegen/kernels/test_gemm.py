@@ -213,7 +213,7 @@ def test_parts_pack_groups_of_panels_that_all_rows_multiply():
 
 
 def test_parts_pack_the_matrices_that_they_multiply_if_there_are_enough():
-    """A step before packs what is larger than half of the second-level cache, and what several parts share."""
+    """A step before packs what is larger than half of the second-level cache, or what several parts share."""
     target = LEVELS["x86-64-v4"]
     target, found = replace(target, facts=replace(target.facts, level2_bytes=1 << 20)), {}
     for b, k in ((64, 300), (4, 300), (64, 3000)):
