@@ -278,7 +278,7 @@ class RowPooling(Piece):
         if a is None:
             return b
         words = Vectors(f, self.dtype, lanes)
-        return words.maximum(a, b) if self.op.kind == "max" else words.add(a, b)
+        return words.maximum(b, a) if self.op.kind == "max" else words.add(a, b)
 
     # Rows
 

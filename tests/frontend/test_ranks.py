@@ -291,10 +291,10 @@ def test_an_operand_of_known_rank_leaves_fewer_cases_of_what_broadcasts_with_it(
 
 
 def test_what_a_case_is_refused_for_is_what_its_run_says(tmp_path):
-    model = unranked("Compress", [floats(2, 3), np.ones(3, bool)], axis=1)
-    library = onnxc.load(onnxc.compile(model, tmp_path / "compress.so"))
-    with pytest.raises(RunError, match=r"Compress\): .* rank or size 1, .*: axis 1 is outside a tensor of 1"):
-        library.run(None, {"x0": floats(3), "x1": np.ones(3, bool)})
+    model = unranked("LogSoftmax", [floats(2, 3)], axis=1)
+    library = onnxc.load(onnxc.compile(model, tmp_path / "softmax.so"))
+    with pytest.raises(RunError, match=r"Softmax\): .* rank or size 1, .*: axis 1 is outside a tensor of 1"):
+        library.run(None, {"x0": floats(3)})
 
 
 def test_ranks_are_stated_of_inputs():
