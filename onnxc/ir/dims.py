@@ -373,10 +373,11 @@ def bounds(value: Dimension) -> tuple[int | None, int | None]:
                 low, high = _multiply_bounds((low, high), _atom_bounds(atom))
         least = None if least is None or low is None else least + low
         greatest = None if greatest is None or high is None else greatest + high
-    if None in (least, greatest):
-        low, high = _bounds_of_choice(value)
-        least = max((x for x in (least, low) if x is not None), default=None)
-        greatest = min((x for x in (greatest, high) if x is not None), default=None)
+    for other in (_bounds_of_choice, _bounds_of_quotient):
+        if None in (least, greatest):
+            low, high = other(value)
+            least = max((x for x in (least, low) if x is not None), default=None)
+            greatest = min((x for x in (greatest, high) if x is not None), default=None)
     return least, greatest
 
 
@@ -395,6 +396,25 @@ def _bounds_of_choice(value: Dim) -> tuple[int | None, int | None]:
                         return low, None if a1 is None or b1 is None else max(a1, b1)
                     high = min((x for x in (a1, b1) if x is not None), default=None)
                     return None if a0 is None or b0 is None else min(a0, b0), high
+    return None, None
+
+
+def _bounds_of_quotient(value: Dim) -> tuple[int | None, int | None]:
+    """The bounds of a + c * d * (b // d) are those of a + c * (b - r) with a remainder r from 0 to d - 1: of
+    use where a and b have a term in common, which may cancel."""
+    if 1 < len(value.terms) <= FEW_TERMS:
+        found = {monomial for monomial, _ in value.terms if monomial != ()}
+        for monomial, coefficient in value.terms:
+            match monomial:
+                case ((Apply(kind="floordiv", left=left, right=int(right)), 1),) if (
+                    right > 0
+                    and coefficient % right == 0
+                    and any(inner in found for inner, _ in _terms(left))
+                ):
+                    times = coefficient // right
+                    low, high = bounds(value - coefficient * of_atom(monomial[0][0]) + times * left)
+                    less, more = sorted((0, -times * (right - 1)))
+                    return None if low is None else low + less, None if high is None else high + more
     return None, None
 
 

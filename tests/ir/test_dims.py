@@ -221,6 +221,8 @@ def test_order_is_true_false_or_unknown():
         (dims.compare("lt", n, m), (0, 1)),
         (1 - dims.compare("eq", n, m), (0, 1)),
         (n - dims.maximum(n - 2, 0), (0, 2)),
+        (n - 4 * (n // 4), (0, 3)),
+        (2 * (z // 2) - z, (-1, 0)),
     ],
 )
 def test_bounds_follow_from_those_of_symbols(value, expected):
