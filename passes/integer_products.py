@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..ir import dims, dtypes, expr
+from ..ir import dims, dtypes, expr, numpy_ops
 from ..ir.bodies import composed
 from ..ir.everywhere import everywhere
 from ..ir.expr import Expr
@@ -27,6 +27,7 @@ from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, const
 from ..ir.interpret import run_op
 from ..ir.kernel_limits import TRANSFORMED_CHANNELS
 from ..ir.ops import MOVING, Concat, Contract, Conv, Gather, Map, Pad, Pool, Reduce, Reshape, Slice, Transpose
+from ..ir.pools import is_conversion
 from ..ir.quantised import (
     BYTES,
     STORED,
@@ -46,6 +47,7 @@ from .flatten_windows import flattened
 
 GREATEST = (1 << 31) - 1  # of int32
 MANY = 32  # times the elements of the first operand, with which the second rather keeps its sign
+STEPS = 8  # Maps and movements behind a result that are looked through for what becomes of it
 _OTHER = {"uint8": "int8", "int8": "uint8"}  # of the other sign
 _SQUARE = expr.input_(0, "float32") * expr.input_(0, "float32")
 
@@ -193,7 +195,7 @@ class _Integers:
             return (body.operands[0],)
         return self.rewriter.add(Map(body.result), body.operands, node.origin, [node.outputs[0].name])
 
-    def _becomes_integers(self, value: Value, steps: int = 8) -> bool:
+    def _becomes_integers(self, value: Value, steps: int = STEPS) -> bool:
         """Whether all that reads a value makes integers of it, after so many Maps and movements at most."""
         readers = self.reading.get(value, ())
         if not steps or not readers or value in self.rewriter.graph.outputs:
@@ -314,9 +316,35 @@ class _Integers:
         x = quantised(real)
         if x is None or not isinstance(x.scale, float) or x.scale <= 0:
             return None
+        if not _compares_any(node) and not self._hides_nothing(node, real.node, x.stored.dtype):
+            return None
         (pooled,) = self.rewriter.add(node.op, [x.stored], node.origin)
         operands = [pooled if v is x.stored else v for v in real.node.inputs]
         return self.rewriter.add(real.node.op, operands, node.origin, [node.outputs[0].name])
+
+    def _hides_nothing(self, node: Node[Pool] | Node[Reduce], made: Node[Map], stored: str) -> bool:
+        """Whether nobody sees if the extreme of nothing is an infinity or the number that `made` makes of the
+        integer at the end of its type."""
+        if len(made.inputs) != 1:
+            return False
+        integer, real = (numpy_ops.neutral(node.op.kind, dtypes.numpy_dtype(t)) for t in (stored, "float32"))
+        (number,) = run_op(made.op, [np.array([integer], dtypes.numpy_dtype(stored))], {})
+        return self._are_alike(node.outputs[0], np.array([real, *number], np.float32))
+
+    def _are_alike(self, value: Value, numbers: np.ndarray, steps: int = STEPS) -> bool:
+        """Whether all that reads a value makes the same of all these numbers."""
+        readers = self.reading.get(value, ())
+        if not steps or not readers or value in self.rewriter.graph.outputs:
+            return False
+        for node in readers:
+            made = numbers
+            if is_conversion(node):
+                (made,) = run_op(node.op, [numbers], {})
+            elif not isinstance(node.op, (Reshape, Transpose)):
+                return False
+            if (made != made[0]).any() and not self._are_alike(node.outputs[0], made, steps - 1):
+                return False
+        return True
 
     def _places(self, node: Node[Reduce]) -> tuple[Value, ...] | None:
         """The place of the greatest number is that of the greatest integer, where nobody else makes numbers
@@ -381,6 +409,14 @@ class _Integers:
             stored = _restored(body, part)
             parts.append(stored or self.rewriter.add(Map(body), [part], node.origin)[0])
         return self.rewriter.add(joint.op, parts, node.origin, [node.outputs[0].name])
+
+
+def _compares_any(node: Node[Pool] | Node[Reduce]) -> bool:
+    """Whether each extreme is surely one of some elements, not of none."""
+    op, x = node.op, node.inputs[0].tensor
+    if isinstance(op, Pool):
+        return all(op.meets(axis, x) for axis in range(len(op.kernel)))
+    return all(dims.at_least(x.shape[axis], 1) for axis in op.axes)
 
 
 def _restored(body: Expr, real: Value) -> Value | None:

@@ -225,6 +225,16 @@ class Pool(Op):
         single = (self.kernel[axis], self.strides[axis], *pads) == (1, 1, 0, 0)
         return single and dims.equal(self.sizes[axis], image.shape[2 + axis]) is True
 
+    def meets(self, axis: int, image: TensorType) -> bool:
+        """Whether each window surely has an element of the image along a spatial axis: none lies in the
+        padding alone."""
+        size, before, step = image.shape[2 + axis], self.pads[axis], self.dilations[axis]
+        start = (self.sizes[axis] - 1) * self.strides[axis]  # of the last window, in the padded image
+        within = (self.kernel[axis] - 1) * step - before, size - 1 + before - start
+        # No dilation steps over the image: it has no padding before it or is as wide, where it has windows.
+        found = any(dims.at_least(room, 0) for room in (-before, size - step, size - step - start))
+        return found and all(dims.at_least(room, 0) for room in within)
+
 
 @dataclass(frozen=True)
 class OverlapAdd(Op):

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from support import storage_models as storage
+from support.agreement import rival
+from support.small_models import parsed
 
 import onnxc
 from onnxc.frontend.importer import import_model
@@ -50,3 +52,23 @@ def test_weights_that_the_run_computes_are_packed_in_every_shape(tmp_path, chann
     (expected,) = run_graph(import_model(proto).graph, [x, w])
     (got,) = onnxc.load(onnxc.compile(proto, tmp_path / "model.so")).run(None, {"x": x, "w": w})
     np.testing.assert_allclose(got, expected, rtol=0, atol=3e-5 * np.abs(expected).max())
+
+
+def test_extremes_of_quantised_numbers_along_an_open_axis_are_those_of_onnxruntime(tmp_path):
+    """Each of its own DequantizeLinear: what nobody else reads is compared as it is stored."""
+    proto = parsed("""g (uint8[2, n] x, int8[2, n] w) => (float[2] a, float[2] b, uint8[2] c) <
+        float half = {0.5}, float one = {1.0}, uint8 zero = {3}, int8 late = {-3}, int64[1] axis = {1}> {
+        t = DequantizeLinear (x, half, zero)
+        u = DequantizeLinear (x, one, zero)
+        v = DequantizeLinear (w, half, late)
+        a = ReduceMax <keepdims = 0> (t, axis)
+        b = ReduceMin <keepdims = 0> (u, axis)
+        most = ReduceMax <keepdims = 0> (v, axis)
+        c = QuantizeLinear (most, one, zero)
+    }""")
+    compiled, session = onnxc.load(onnxc.compile(proto, tmp_path / "model.so", threads=1)), rival(proto)
+    for n in (0, 5):
+        x = np.random.default_rng(n).integers(0, 256, (2, n)).astype(np.uint8)
+        feeds = {"x": x, "w": x.view(np.int8)}
+        for got, expected in zip(compiled.run(None, feeds), session.run(None, feeds), strict=True):
+            np.testing.assert_array_equal(got, expected)

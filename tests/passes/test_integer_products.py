@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.pass_text import agrees, becomes, clean, ops, stays
 
-from onnxc.ir.ops import Contract, Conv, Pad, Pool
+from onnxc.ir.ops import Contract, Conv, Pad, Pool, Reduce
 from onnxc.ir.quantised import weights
 from onnxc.ir.text_parser import parse
 from onnxc.passes import integer_products as passes
@@ -390,6 +390,10 @@ def test_numbers_that_may_be_equal_or_turned_round_are_compared_themselves(scale
 DEQUANTISE = "{ mul(cast(sub(cast($0, int32), 7), float32), 0.25) }"
 
 
+def quantise(x, scale, zero):
+    return f"map({x}) {{ cast(min(max(add(round(div($0, {scale})), {zero}.0), 0.0), 255.0), uint8) }}"
+
+
 @pytest.mark.parametrize(
     "move",
     [
@@ -415,6 +419,70 @@ def test_numbers_that_are_moved_or_compared_stay_bytes(move):
     }}"""
     found = agrees(clean(integer_products), text)
     assert [n.inputs[0].dtype for n in found.nodes] == ["uint8", "uint8"]
+
+
+POOLED = (
+    "pool(%0) kind=max kernel=({k}, {k}) strides=({s}, {s}) pads=({p}, {p}, {p}, {p}) dilations=({d}, {d})"
+)
+
+
+def extreme(line, x="uint8[1, 2, n, 4]", minimum=0, behind=""):
+    return f"""graph g(%x: {x}) where n >= {minimum} {{
+        %0 = map(%x) {DEQUANTISE}
+        %1 = {line}
+        {f"%2 = {behind}" if behind else ""}
+        return %{2 if behind else 1}
+    }}"""
+
+
+@pytest.mark.parametrize(
+    ("line", "x"),
+    [
+        ("reduce(%0) kind=max axes=(2, 3) keepdims=true", "uint8[1, 2, n, 4]"),
+        ("reduce(%0) kind=min axes=(2)", "uint8[1, 2, n, 4]"),
+        (POOLED.format(k=2, s=1, p=1, d=1) + " sizes=(n + 1, 5)", "uint8[1, 2, n, 4]"),
+        (POOLED.format(k=3, s=1, p=2, d=2) + " sizes=(n, 4)", "uint8[1, 2, n, 4]"),
+        (POOLED.format(k=2, s=2, p=1, d=2) + " sizes=(1, 1)", "uint8[1, n, 1, 1]"),
+        (POOLED.format(k=2, s=1, p=2, d=1) + " sizes=(7, 7)", "uint8[1, n, 4, 4]"),
+    ],
+)
+def test_the_extreme_of_nothing_is_no_byte(line, x):
+    stays(integer_products, extreme(line, x))
+
+
+@pytest.mark.parametrize(
+    ("line", "minimum"),
+    [
+        ("reduce(%0) kind=max axes=(2, 3) keepdims=true", 1),
+        ("reduce(%0) kind=min axes=(3)", 0),
+        (POOLED.format(k=2, s=2, p=0, d=1) + " sizes=(n//2, 2)", 0),
+        (POOLED.format(k=3, s=1, p=1, d=1) + " sizes=(n, 4)", 0),
+        (POOLED.format(k=3, s=2, p=1, d=1) + " sizes=((n + 1)//2, 2)", 0),
+        (POOLED.format(k=2, s=1, p=1, d=1) + " sizes=(n + 1, 5)", 1),
+        (POOLED.format(k=3, s=1, p=2, d=2) + " sizes=(n, 4)", 2),
+    ],
+)
+@pytest.mark.parametrize("n", [2, 5])
+def test_extremes_of_some_elements_of_an_open_axis_are_those_of_the_bytes(line, minimum, n):
+    found = agrees(integer_products, extreme(line, minimum=minimum), n=n)
+    (compared,) = [node for node in found.nodes if isinstance(node.op, (Pool, Reduce))]
+    assert compared.inputs[0].dtype == "uint8"
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("n", [0, 3])
+def test_the_extreme_of_nothing_is_of_bytes_where_the_byte_made_of_it_is_the_same(kind, n):
+    text = extreme(f"reduce(%0) kind={kind} axes=(2)", behind=quantise("%1", 0.125, 7))
+    found = agrees(clean(integer_products), text, n=n)
+    (compared,) = [node for node in found.nodes if isinstance(node.op, Reduce)]
+    assert compared.inputs[0].dtype == "uint8"
+
+
+@pytest.mark.parametrize(
+    "behind", [quantise("%1", 0.5, 7), "reshape(%1) shape=(8)", "map(%1) { mul($0, 2.0) }"]
+)
+def test_the_extreme_of_nothing_is_no_byte_where_that_is_seen(behind):
+    stays(integer_products, extreme("reduce(%0) kind=max axes=(2)", behind=behind))
 
 
 def test_padding_that_no_byte_stands_for_is_padded_with_numbers():
@@ -461,10 +529,6 @@ def test_an_image_is_padded_with_the_zero_point_that_the_run_tells(shape):
     (conv,) = [node for node in found.nodes if isinstance(node.op, Conv)]
     assert [v.dtype for v in conv.inputs] == ["uint8", "int8"]
     assert isinstance(conv.inputs[0].node.op, Pad) and not any(conv.op.pads)
-
-
-def quantise(x, scale, zero):
-    return f"map({x}) {{ cast(min(max(add(round(div($0, {scale})), {zero}.0), 0.0), 255.0), uint8) }}"
 
 
 def test_bytes_that_become_the_same_bytes_stay_what_they_are():
