@@ -22,7 +22,7 @@ from ..ir import dtypes, interpret
 from ..ir.derived import computed, put_off, reshaped, steps_of
 from ..ir.dims import is_static, number, numbers
 from ..ir.everywhere import everywhere
-from ..ir.expr import contains
+from ..ir.expr import SERIES, contains
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.interpret import VALUE_LIMIT
 from ..ir.ops import Broadcast, Map, Op, Random, Reshape, Slice, Transpose
@@ -35,8 +35,6 @@ GROWTH = 8  # of so many bytes of constants one may be added by elements that ar
 SMALL = 4096  # bytes of a constant that is computed at once, whatever it takes
 PLACES = 1 << 16  # the same of indices, by which kernels know what lies where
 GENERATED_LIMIT = 16 << 20  # bytes that are stored rather than made of nothing, or of few, in every run
-#: What takes longer to compute than to read.
-DEAR = ("exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "erf", "pow", "atan", "sinh", "cosh")
 SLICE = 1 << 18  # elements of a derived constant that are computed at a time
 
 
@@ -139,7 +137,7 @@ def _dear(graph: Graph, made: dict[int, int]) -> set[int]:
     found = set[int]()
     for node in graph.nodes:
         if node.outputs and id(node.outputs[0]) in made and _repeats(node, made):
-            itself = isinstance(node.op, Map) and contains(node.op.body, *DEAR)
+            itself = isinstance(node.op, Map) and contains(node.op.body, *SERIES)
             found |= {id(v) for v in node.outputs if itself or any(id(x) in found for x in node.inputs)}
     return found
 
@@ -180,7 +178,7 @@ def _results(
 
 def _is_dear(node: Node) -> bool:
     """Whether a node makes of the places of its elements what is better stored: the waves of a transform."""
-    if not isinstance(node.op, Map) or not contains(node.op.body, *DEAR):
+    if not isinstance(node.op, Map) or not contains(node.op.body, *SERIES):
         return False
     nbytes = node.outputs[0].tensor.nbytes
     return isinstance(nbytes, int) and nbytes <= GENERATED_LIMIT

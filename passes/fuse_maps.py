@@ -24,33 +24,6 @@ MAX_INSTRUCTIONS = 64
 MAX_OPERANDS = 8
 CHEAP = 1  # instructions that may be repeated for every reader
 
-#: Operations far dearer than an addition: these are never repeated, and never computed for more elements than
-#: stored.
-_DEAR = (
-    "exp",
-    "expm1",
-    "log",
-    "log1p",
-    "pow",
-    "tanh",
-    "erf",
-    "sin",
-    "cos",
-    "tan",
-    "sqrt",
-    "div",
-    "mod",
-    "fmod",
-    "sinh",
-    "cosh",
-    "asin",
-    "acos",
-    "atan",
-    "asinh",
-    "acosh",
-    "atanh",
-)
-
 
 @everywhere
 def fuse_maps(graph: Graph) -> Graph:
@@ -134,13 +107,14 @@ def _may_fail(node: Node) -> bool:
 
 
 def _worth(producer: Node, value: Value, node: Node, readers: Counter[Value]) -> bool:
-    """Whether computing the producer's body where it is read beats storing its result."""
+    """Whether computing the producer's body where it is read beats storing its result. Dear operations are
+    never repeated, and never computed for more elements than stored."""
     body, repeats = producer.op.body, value.shape != node.outputs[0].shape
     if repeats and expr.contains(body, "index"):
         return False  # the index would be one of another shape
     if readers[value] == 1 and not repeats:
         return not _narrows_sums(producer, readers)
-    cheap = expr.instructions(body) <= CHEAP and not expr.contains(body, "check", *_DEAR)
+    cheap = expr.instructions(body) <= CHEAP and not expr.contains(body, "check", *expr.DEAR)
     return cheap and len(producer.inputs) <= 1 and not _narrows(producer)
 
 

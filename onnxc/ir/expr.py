@@ -165,6 +165,14 @@ OPERATIONS: dict[str, Operation] = {
 
 COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
 
+#: Functions that targets compute by series, in many instructions: they take longer than an operand to read.
+SERIES = (
+    *("exp", "expm1", "log", "log1p", "pow", "erf", "sin", "cos", "tan", "asin", "acos", "atan"),
+    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+)
+#: Operations far dearer than an addition: besides those what targets compute in one long instruction.
+DEAR = (*SERIES, "sqrt", "div", "mod", "fmod")
+
 #: Leaves and the operations that carry a value of their own:
 #: `input` k-th operand · `const` · `index` the element's index along an output axis · `size` a Dimension ·
 #: `cast` · `bitcast` · `lookup` x's bits are the number of an element of the table `value` ·
