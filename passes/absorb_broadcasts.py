@@ -16,10 +16,10 @@ from dataclasses import replace
 from string import ascii_letters
 from typing import Any
 
+from ..ir.bodies import maps_anywhere
 from ..ir.everywhere import everywhere
-from ..ir.expr import contains
-from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Attention, Broadcast, Contract, Map
+from ..ir.graph import Graph, Rewriter, Value
+from ..ir.ops import Attention, Broadcast, Contract
 from ..ir.requirements import Need, TypeMismatch
 
 Product = Contract | Attention
@@ -47,7 +47,8 @@ def _absorbed(
 ) -> tuple[Product, tuple[Value, ...]]:
     """The product and its operands without the Broadcast of one of them, where it has the same result."""
     node = inputs[operand].producer
-    mapped = node if node is not None and rewriter.readers[inputs[operand]] == 1 and _maps(node) else None
+    alone = rewriter.readers[inputs[operand]] == 1
+    mapped = node if alone and node is not None and maps_anywhere(node) else None
     node = node if mapped is None else mapped.inputs[0].producer
     labels = None
     if node is not None and isinstance(node.op, Broadcast):
@@ -72,12 +73,6 @@ def _named(op: Product) -> tuple[str, ...]:
 
 def _with(inputs: tuple[Value, ...], operand: int, value: Value) -> tuple[Value, ...]:
     return (*inputs[:operand], value, *inputs[operand + 1 :])
-
-
-def _maps(node: Node) -> bool:
-    """Whether a Map does to what is repeated what it would do before."""
-    plain = isinstance(node.op, Map) and len(node.inputs) == 1 and node.op.shape is None
-    return plain and not contains(node.op.body, "index", "check")
 
 
 def _labels(op: Product, operand: int, source: Value, value: Value) -> tuple[str, str] | None:

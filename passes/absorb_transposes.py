@@ -20,10 +20,10 @@ from math import prod
 from string import ascii_letters
 
 from ..ir import dims
+from ..ir.bodies import maps_anywhere
 from ..ir.everywhere import everywhere
-from ..ir.expr import contains
 from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Attention, Broadcast, Contract, Map, Reshape, Transpose
+from ..ir.ops import Attention, Broadcast, Contract, Reshape, Transpose
 from ..records import dataclass
 
 FEW_ROWS = 32  # of a product, which a tile does not fill by far, or barely
@@ -151,11 +151,8 @@ def _before(labels: str, perm: tuple[int, ...]) -> str:
 
 def _maps_moved(node: Node) -> bool:
     """Whether a Map does to what a Transpose or a Reshape moved what it would do before."""
-    if not isinstance(node.op, Map) or len(node.inputs) != 1 or node.op.shape is not None:
-        return False
-    source = node.inputs[0].producer
-    moved = source is not None and isinstance(source.op, (Transpose, Reshape))
-    return moved and not contains(node.op.body, "index", "check")
+    source = node.inputs[0].producer if maps_anywhere(node) else None
+    return source is not None and isinstance(source.op, (Transpose, Reshape))
 
 
 def _unit_labels(side: _Side, source: Value, other: _Side, out: str) -> str | None:

@@ -13,10 +13,10 @@ from dataclasses import replace
 from string import ascii_letters
 
 from ..ir import dims
+from ..ir.bodies import maps_anywhere
 from ..ir.everywhere import everywhere
-from ..ir.expr import contains
 from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Contract, Map, Reshape, Shape
+from ..ir.ops import Contract, Reshape, Shape
 
 
 @everywhere
@@ -59,7 +59,7 @@ def _batch(node: Node[Contract]) -> Shape | None:
 def _joined(value: Value) -> Shape | None:
     """The axes of which a Reshape makes the first one of a value."""
     node = value.producer
-    if node is not None and _maps_one(node):
+    if node is not None and maps_anywhere(node):
         node = node.inputs[0].producer
     if node is None or not isinstance(node.op, Reshape):
         return None
@@ -67,11 +67,6 @@ def _joined(value: Value) -> Shape | None:
     count = len(source) - len(shape) + 1
     kept = count >= 2 and source[count:] == shape[1:]
     return source[:count] if kept and dims.product(source[:count]) == shape[0] else None
-
-
-def _maps_one(node: Node) -> bool:
-    plain = isinstance(node.op, Map) and node.op.shape is None and len(node.inputs) == 1
-    return plain and not contains(node.op.body, "index", "check")
 
 
 def _apart(rewriter: Rewriter, value: Value) -> Value:

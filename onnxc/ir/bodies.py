@@ -1,4 +1,5 @@
-"""Bodies of Maps over their operands: one inside another, without what is not read; the shape they give."""
+"""Bodies of Maps over their operands: one inside another, without what is not read; the shape they give, and
+whether they may move."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ from collections.abc import Sequence
 
 from . import expr
 from .expr import Expr
-from .graph import Value
-from .ops import Shape, TypeMismatch, broadcast_shapes
+from .graph import Node, Value
+from .ops import Map, Shape, TypeMismatch, broadcast_shapes
 
 
 def composed(body: Expr, operands: Sequence[Value], k: int) -> tuple[Expr, list[Value]]:
@@ -33,3 +34,10 @@ def gives(operands: Sequence[Value], shape: Shape) -> bool:
         return broadcast_shapes(*(v.shape for v in operands)) == shape
     except TypeMismatch:
         return False
+
+
+def maps_anywhere(node: Node) -> bool:
+    """Whether a node is a Map that makes the same of its only operand before that is moved or repeated as
+    after."""
+    plain = isinstance(node.op, Map) and len(node.inputs) == 1 and node.op.shape is None
+    return plain and not expr.contains(node.op.body, "index", "check")
