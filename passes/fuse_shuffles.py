@@ -56,7 +56,7 @@ def _chain(value: Value, readers: dict[Value, Node], counts: Counter[Value]) -> 
         found.append(node)
         if node.op.groups != value.shape[1]:
             return found
-        if not _is_depthwise(node):
+        if not _keeps_channels(node):
             return []
         value = node.outputs[0]
     return []
@@ -69,7 +69,7 @@ def _reads_channels(node: Node) -> bool:
     return plain and {node.inputs[0].dtype, node.inputs[1].dtype} <= {"float32", "float64"}
 
 
-def _is_depthwise(node: Node) -> bool:
+def _keeps_channels(node: Node) -> bool:
     """Whether each channel of the result is of the same one of the image alone, and of constants."""
     out, body = node.outputs[0], node.op.epilogue
     known = all(v.constant is not None for v in node.inputs[1:])

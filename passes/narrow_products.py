@@ -112,7 +112,7 @@ def _narrowed(graph: Graph, target: Target, asked: bool) -> Graph:
                     inputs[0] = narrowed(inputs[0], node)  # which is what is read from memory
                 if _multiplies(node, target):
                     inputs[1] = narrowed(inputs[1], node)
-                if kept and isinstance(op, (Attention, Conv)) and not _is_depthwise(node):
+                if kept and isinstance(op, (Attention, Conv)) and not _mostly_reads(node):
                     op = replace(op, narrow=True)
             if op != node.op:
                 names = [value.name for value in node.outputs]
@@ -149,7 +149,7 @@ def _narrowed_operands(node: Node, target: Target) -> int:
     """How many of a node's first operands are to be bfloat16s, if it gains by that."""
     if isinstance(node.op, Attention):
         return 3 if node.inputs[0].dtype == WIDE else 0
-    if _is_depthwise(node):
+    if _mostly_reads(node):
         return 1
     return 2 if _multiplies(node, target) else 0
 
@@ -176,7 +176,7 @@ def _reads(graph: Graph, target: Target, chosen: set[Node]) -> dict[Value, Reads
     readers do: rounding before it or behind it gives the same."""
     found = defaultdict(lambda: Reads.NOT, dict.fromkeys(graph.outputs, Reads.WIDE))
     for node in reversed(graph.nodes):
-        convolves = isinstance(node.op, Conv) and not _is_depthwise(node)
+        convolves = isinstance(node.op, Conv) and not _mostly_reads(node)
         narrows = node in chosen and not isinstance(node.op, Attention)
         moves = _passes_on(node) and _is_stored_narrow(found[node.outputs[0]])
         for k, value in enumerate(node.inputs):
@@ -269,7 +269,7 @@ def _adds_neighbours(node: Node, target: Target) -> bool:
     return op.dilations[-1] == 1 and -(-columns // dot.group) < columns * target.facts.bf16_dots
 
 
-def _is_depthwise(node: Node) -> bool:
+def _mostly_reads(node: Node) -> bool:
     """Whether a convolution multiplies each channel alone, an image so large that reading it is most of the
     work."""
     op = node.op
