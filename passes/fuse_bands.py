@@ -96,6 +96,4 @@ def _is_first(node: Node) -> bool:
 
 
 def _is_pointwise(node: Node) -> bool:
-    if not _is_plain(node) or node.op.groups != 1:
-        return False
-    return {*node.inputs[1].shape[2:], *node.op.strides} == {1} and not node.op.padded
+    return _is_plain(node) and {*node.op.strides} == {1} and node.op.is_pointwise(node.inputs[1].tensor)

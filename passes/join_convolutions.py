@@ -53,7 +53,7 @@ def _pair(node: Node, rewriter: Rewriter, block: int) -> tuple[Expr, int, int] |
     """A Map's body in which one operand stands for the sum with another, and which ones these are."""
     if not isinstance(node.op, Map):
         return None
-    one = [k for k, v in enumerate(node.inputs) if rewriter.readers[v] == 1 and _is_pointwise(v.producer)]
+    one = [k for k, v in enumerate(node.inputs) if rewriter.readers[v] == 1 and _mixes(v.producer)]
     for first, second in combinations(one, 2):
         a, b = node.inputs[first].node, node.inputs[second].node
         alike = replace(a.op, strides=b.op.strides, dilations=b.op.dilations) == b.op
@@ -65,15 +65,14 @@ def _pair(node: Node, rewriter: Rewriter, block: int) -> tuple[Expr, int, int] |
     return None
 
 
-def _is_pointwise(node: Node | None) -> bool:
+def _mixes(node: Node | None) -> bool:
     """Whether a node mixes channels of bfloat16s with constant weights, and nothing else."""
     op = node.op if node is not None else None
-    if node is None or not isinstance(op, Conv) or op.transposed or op.groups != 1 or op.padded or op.narrow:
+    if node is None or not isinstance(op, Conv) or op.narrow or op.epilogue is not None:
         return False
     x, w = node.inputs[:2]
-    if op.epilogue is not None or (x.dtype, w.dtype, op.accumulate) != (NARROW, NARROW, WIDE):
-        return False
-    return w.constant is not None and set(w.shape[2:]) == {1}
+    known = w.constant is not None and (x.dtype, w.dtype, op.accumulate) == (NARROW, NARROW, WIDE)
+    return known and op.is_pointwise(w.tensor)
 
 
 def _over_sum(body: Expr, first: int, second: int) -> Expr | None:

@@ -28,7 +28,7 @@ def project_early(graph: Graph) -> Graph:
     """graph with 1x1 convolutions of images as they were before they were made larger."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
-        parts = _parts(node, rewriter) if _is_pointwise(node) else []
+        parts = _parts(node, rewriter) if _projects(node) else []
         if any(part.steps for part in parts):
             rewriter.replace(node.outputs, [_projected(rewriter, node, parts)])
         else:
@@ -36,15 +36,14 @@ def project_early(graph: Graph) -> Graph:
     return rewriter.finish()
 
 
-def _is_pointwise(node: Node) -> bool:
-    """Whether a node mixes channels of float32 with constant weights, and nothing else."""
+def _projects(node: Node) -> bool:
+    """Whether a node mixes channels of each pixel, of float32, with constant weights, and nothing else."""
     op = node.op
-    if not isinstance(op, Conv) or op.transposed or op.groups != 1 or op.exact or op.epilogue is not None:
+    if not isinstance(op, Conv) or op.exact or op.epilogue is not None or {*op.strides} != {1}:
         return False
-    weights, types = node.inputs[1], {node.inputs[0].dtype, node.inputs[1].dtype, op.accumulate}
-    if weights.constant is None or types != {"float32"}:
-        return False
-    return {*weights.shape[2:], *op.strides} == {1} and not op.padded
+    x, w = node.inputs[:2]
+    known = w.constant is not None and {x.dtype, w.dtype, op.accumulate} == {"float32"}
+    return known and op.is_pointwise(w.tensor)
 
 
 @dataclass(frozen=True)

@@ -166,6 +166,11 @@ class Conv(Op):
         """Whether images may get a border: of pads that only the run knows nobody can tell."""
         return set(self.pads) != {0}
 
+    def is_pointwise(self, w: TensorType) -> bool:
+        """Whether each pixel of the result mixes all channels of one pixel of the image, and nothing else."""
+        mixes = not self.transposed and self.groups == 1
+        return mixes and not self.padded and set(w.shape[2:]) == {1}
+
     def infer(self, need: Need, x: TensorType, w: TensorType, *extra: TensorType) -> tuple[TensorType]:
         rank = len(self.strides)
         need.that(not self.zero or dtypes.is_integer(self.accumulate), "a zero point of {}", self.accumulate)
