@@ -81,8 +81,8 @@ def _moved_back(rewriter: Rewriter, side: _Side, other: _Side, op: Contract) -> 
         source, keeps = node.inputs[0] if node.inputs else side.value, True
         labels: str | None
         match node.op:
-            case Transpose(perm):
-                labels = _before(side.labels, perm)
+            case Transpose():
+                labels = _before(side.labels, node.op)
                 if _rows(_Side(labels, source), other, out) < min(FEW_ROWS, _rows(side, other, out)):
                     break
             case Reshape():
@@ -110,7 +110,7 @@ def _repeated_first(rewriter: Rewriter, node: Node) -> Node:
     shape = node.outputs[0].shape
     if moved is None or not isinstance(moved.op, Transpose) or len(moved.op.perm) < len(shape):
         return node
-    before = tuple(shape[moved.op.perm.index(axis)] for axis in range(len(shape)))
+    before = tuple(shape[axis] for axis in moved.op.inverse.perm)
     repeated = rewriter.add(Broadcast(before), moved.inputs, node.origin)
     return rewriter.add(moved.op, repeated, moved.origin)[0].node
 
@@ -137,16 +137,16 @@ def _read_in_place(op: Attention, inputs: tuple[Value, ...]) -> tuple[Attention,
     labels, operands = [op.q, op.k, op.v], list(inputs)
     for k in range(3):
         while (node := operands[k].producer) is not None and isinstance(node.op, Transpose):
-            before = _before(labels[k], node.op.perm)
+            before = _before(labels[k], node.op)
             if k == 0 and [c for c in before if c not in "qd"] != [c for c in op.q if c not in "qd"]:
                 break
             labels[k], operands[k] = before, node.inputs[0]
     return replace(op, q=labels[0], k=labels[1], v=labels[2]), operands
 
 
-def _before(labels: str, perm: tuple[int, ...]) -> str:
+def _before(labels: str, op: Transpose) -> str:
     """The labels of what a Transpose turned into something of these labels."""
-    return "".join(labels[perm.index(axis)] for axis in range(len(perm)))
+    return "".join(labels[axis] for axis in op.inverse.perm)
 
 
 def _maps_moved(node: Node) -> bool:

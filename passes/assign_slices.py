@@ -74,11 +74,11 @@ def _assigned(rewriter: Rewriter, node: Node[Scatter], starts: Shape) -> Value:
     x, _, part = (rewriter.of(v) for v in node.inputs)
     if x.producer is None or not isinstance(x.producer.op, Transpose):
         return _joined(rewriter, x, part, starts, node.origin)
-    perm = x.producer.op.perm
-    back = tuple(perm.index(a) for a in range(x.rank))
-    (part,) = rewriter.add(Transpose(back), [part], node.origin)
-    found = _joined(rewriter, x.producer.inputs[0], part, tuple(starts[a] for a in back), node.origin)
-    return rewriter.add(Transpose(perm), [found], node.origin)[0]
+    turned = x.producer.op
+    (part,) = rewriter.add(turned.inverse, [part], node.origin)
+    places = tuple(starts[axis] for axis in turned.inverse.perm)
+    found = _joined(rewriter, x.producer.inputs[0], part, places, node.origin)
+    return rewriter.add(turned, [found], node.origin)[0]
 
 
 def _joined(rewriter: Rewriter, x: Value, part: Value, starts: Shape, origin: str) -> Value:

@@ -124,7 +124,7 @@ def _repeated(value: Value, labels: str, inner: str) -> _Repeated | None:
             split = labels[axis], source.shape[axis : axis + 2]
             names = [*labels[: axis + 1], inner, *labels[axis + 1 :]]
         elif isinstance(op, Transpose) and names is not None:
-            names = [names[op.perm.index(axis)] for axis in range(source.rank)]
+            names = [names[axis] for axis in op.inverse.perm]
         else:
             return None
         value = source

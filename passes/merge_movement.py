@@ -133,7 +133,7 @@ def _split_before(value: Value, shape: Shape) -> tuple[list[Op], tuple[Value, ..
     place = {axis: k for k, axis in enumerate(made.op.perm)}
     order = [a for axis in range(value.rank) for a in axes[place[axis]]]  # the result's axes, as stored
     split = Reshape(tuple(shape[a] for a in order))
-    return [split, Transpose(tuple(order.index(a) for a in range(len(shape))))], made.inputs
+    return [split, Transpose(tuple(order)).inverse], made.inputs
 
 
 def _split_axes(shape: Shape, split: Shape) -> list[list[int]] | None:

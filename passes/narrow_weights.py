@@ -80,8 +80,7 @@ class Layer:
             moved = tuple(shape[k] for k in order)
             blocks = (*moved[:-1], moved[-1] // BLOCK, BLOCK)
             steps = _quantised(source, "int4", lambda a: a.transpose(order).reshape(blocks), (-1,))
-            back = tuple(order.index(k) for k in range(len(shape)))
-            turned: list[tuple[Op, list[Value]]] = [(Transpose(back), [])] * (axis != len(shape) - 1)
+            turned: list[tuple[Op, list[Value]]] = [(Transpose(order).inverse, [])] * (axis != len(shape) - 1)
             return [*steps, (Reshape(moved), []), *turned]
         return _quantised(source, "int8", lambda a: a, self.axes)
 

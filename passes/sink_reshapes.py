@@ -119,11 +119,7 @@ def _moves_back(value: Value, moves: list[Node], back: set[tuple[Value, Order]])
     last, made = moves[-1].op, value.producer
     if not isinstance(last, Transpose):
         return False
-    return (made is not None and made.op == last) or (value, _inverse(last.perm)) in back
-
-
-def _inverse(perm: Order) -> Order:
-    return tuple(perm.index(axis) for axis in range(len(perm)))
+    return (made is not None and made.op == last) or (value, last.inverse.perm) in back
 
 
 def _moved(value: Value) -> list[Node]:
@@ -188,7 +184,7 @@ def _before(rewriter: Rewriter, value: Value, moves: list[Node]) -> Value:
     for move in reversed(moves):
         undone = move.op
         if isinstance(undone, Transpose):
-            undone = Transpose(_inverse(undone.perm))
+            undone = undone.inverse
         else:
             undone = Reshape(move.inputs[0].shape)
         (value,) = rewriter.add(undone, [value], move.origin)

@@ -158,10 +158,11 @@ class _Rows:
         others = [k for k in range(whole.rank) if k not in (axis, batch)]
         perm = [batch, axis, *others]
         at = add(Reshape((self.count, 1)), rewriter.of(self.at))
-        turned = add(Transpose(tuple(perm)), whole)
+        turn = Transpose(tuple(perm))
+        turned = add(turn, whole)
         rows = add(Gather("nd", batch=1), turned, at)
         rows = add(Reshape((self.count, 1, *rows.shape[1:])), rows)
-        return add(Transpose(tuple(perm.index(k) for k in range(whole.rank))), rows)
+        return add(turn.inverse, rows)
 
     def is_small(self, whole: Dimension) -> bool:
         """One row is, but of few."""

@@ -130,21 +130,20 @@ def _find(name: str, names: Sequence[str], what: str) -> int:
 def _axis_first(graph: Graph, old: int, new: int, axis: int) -> Graph:
     """graph with one input and its next value stored with an axis first."""
     past, present = graph.inputs[old], graph.outputs[new]
-    perm = (axis, *(a for a in range(past.rank) if a != axis))
-    back = tuple(perm.index(a) for a in range(past.rank))
-    stored = Value(TensorType(past.dtype, tuple(past.shape[a] for a in perm)), past.name)
+    turn = Transpose((axis, *(a for a in range(past.rank) if a != axis)))
+    stored = Value(TensorType(past.dtype, tuple(past.shape[a] for a in turn.perm)), past.name)
     rewriter = Rewriter(graph)
-    rewriter.replace((past,), rewriter.add(Transpose(back), (stored,)))
+    rewriter.replace((past,), rewriter.add(turn.inverse, (stored,)))
     following: Value | None = None
     for node in graph.nodes:
         if _appends(node, past, present, axis):
-            parts = [rewriter.add(Transpose(perm), (rewriter.of(v),))[0] for v in node.inputs[1:]]
+            parts = [rewriter.add(turn, (rewriter.of(v),))[0] for v in node.inputs[1:]]
             (following,) = rewriter.add(Concat(0), (stored, *parts), node.origin, [present.name])
-            rewriter.replace(node.outputs, rewriter.add(Transpose(back), (following,), node.origin))
+            rewriter.replace(node.outputs, rewriter.add(turn.inverse, (following,), node.origin))
         else:
             rewriter.copy(node)
     if following is None:
-        (following,) = rewriter.add(Transpose(perm), (rewriter.of(present),), names=[present.name])
+        (following,) = rewriter.add(turn, (rewriter.of(present),), names=[present.name])
     made = rewriter.finish()
     return replace(
         made,

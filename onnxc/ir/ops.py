@@ -386,6 +386,11 @@ class Transpose(Op):
         need.that(sorted(self.perm) == list(range(x.rank)), "{} is no order of the axes of {}", self.perm, x)
         return (TensorType(x.dtype, tuple(x.shape[p] for p in self.perm)),)
 
+    @property
+    def inverse(self) -> Transpose:
+        """What undoes it."""
+        return Transpose(tuple(self.perm.index(axis) for axis in range(len(self.perm))))
+
 
 @dataclass(frozen=True)
 class Slice(Op):
