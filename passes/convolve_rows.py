@@ -18,7 +18,7 @@ from typing import TypeGuard
 from ..ir import derived, expr
 from ..ir.dims import Dimension
 from ..ir.everywhere import everywhere
-from ..ir.graph import Graph, Node, Rewriter, TensorType, Value, reshaped_constant
+from ..ir.graph import Graph, Node, Rewriter, Value, constant_value, reshaped_constant
 from ..ir.ops import Contract, Conv, Map, Reshape, Transpose
 from ..ir.stored import half_weights, stored_weights
 
@@ -152,7 +152,7 @@ def _convolved(rewriter: Rewriter, image: Value, product: Node[Contract]) -> Val
         weights = derived.put_off(Transpose((1, 0)), [given], given.dtype, turned, lambda: given.array.T)
     axes = image.rank - 2
     shape = (*weights.shape, *[1] * axes)
-    kernel = Value(TensorType(weights.dtype, shape), "", derived.reshaped(Reshape(shape), weights))
+    kernel = constant_value(derived.reshaped(Reshape(shape), weights))
     conv = Conv((1,) * axes, (0, 0) * axes, (1,) * axes, accumulate=op.accumulate)
     return rewriter.add(conv, [image, kernel], product.origin)[0]
 

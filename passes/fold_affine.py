@@ -24,7 +24,7 @@ from ..ir.derived import put_off
 from ..ir.dims import numbers
 from ..ir.everywhere import everywhere
 from ..ir.expr import Expr
-from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
+from ..ir.graph import Constant, Graph, Node, Rewriter, Value, constant_value
 from ..ir.ops import Contract, Conv, Map, Shape
 from ..ir.ranges import are_moderate
 from ..ir.stored import half_weights
@@ -103,8 +103,7 @@ def _scaled(body: Expr, inputs: Sequence[Value], shape: Shape, readers: Counter[
         overflown = np.isfinite(shifts) & ~np.isfinite(rounded)
         if are_moderate(factors) and not overflown.any():
             along = (channels,) + (1,) * (value.rank - 1 - axis)
-            constant = Constant.of(rounded.reshape(along))
-            return _Scaled(k, host, part, factors, Value(TensorType("float32", along), "", constant))
+            return _Scaled(k, host, part, factors, constant_value(rounded.reshape(along)))
     return None
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from ..ir.dims import numbers
 from ..ir.everywhere import everywhere
 from ..ir.expr import contains
-from ..ir.graph import Constant, Graph, Node, Rewriter, Value, make_node
+from ..ir.graph import Constant, Graph, Node, Rewriter, Value, constant_value, make_node
 from ..ir.ops import Conv, Fused
 from ..ir.shuffles import Shuffle, shuffle_of
 
@@ -107,7 +107,7 @@ def _reordered(value: Value, axis: int, order: Sequence[int]) -> Value:
     made = Constant(
         value.dtype, numbers(value.shape), lambda: constant.array.take(before, axis), constant.splat
     )
-    return Value(value.type, value.name, made)
+    return constant_value(made, value.name)
 
 
 def _fused(rewriter: Rewriter, node: Node, image: Value, shuffle: Shuffle) -> tuple[Value, ...]:

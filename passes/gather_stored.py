@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ..ir import expr
 from ..ir.everywhere import everywhere
-from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
+from ..ir.graph import Constant, Graph, Node, Rewriter, Value, constant_value
 from ..ir.ops import Gather, Map, Reshape
 from ..ir.ranges import repeated_element
 from .fuse_experts import picked_by
@@ -74,12 +74,9 @@ def _gathered(rewriter: Rewriter, node: Node, table: Constant, index: Value) -> 
     """node's result over `table`, its op's axis counted in the table."""
     axis, rank, origin = node.op.axis, index.rank, node.origin
 
-    def as_value(constant: Constant) -> Value:
-        return Value(TensorType(constant.dtype, constant.shape), "", constant)
-
     def rows(constant: Constant, axis: int) -> Value:
         """The constant's rows at the index, in a shape that broadcasts to those of the table."""
-        value = as_value(constant)
+        value = constant_value(constant)
         if axis < 0:
             return value
         if constant.shape[axis] == 1:  # one row for all
@@ -89,7 +86,7 @@ def _gathered(rewriter: Rewriter, node: Node, table: Constant, index: Value) -> 
             return rewriter.add(Gather("axis", axis), [value, index], origin)[0]
         op, operands = constant.derivation.op, constant.derivation.operands
         full = any(c.splat is None and c.shape == constant.shape for c in operands)
-        numbers = [repeated_element(as_value(c)) if full else None for c in operands]
+        numbers = [repeated_element(constant_value(c)) if full else None for c in operands]
         inner = [n or rows(c, _axis_in(c, constant, axis)) for n, c in zip(numbers, operands)]
         if isinstance(op, Reshape) or (isinstance(op, Map) and op.shape is not None):
             op = replace(op, shape=(*constant.shape[:axis], *index.shape, *constant.shape[axis + 1 :]))

@@ -23,7 +23,7 @@ from ..ir import dims, dtypes, expr, numpy_ops
 from ..ir.bodies import composed
 from ..ir.everywhere import everywhere
 from ..ir.expr import Expr
-from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, constant_value
+from ..ir.graph import Constant, Graph, Node, Rewriter, Value, constant_value
 from ..ir.interpret import run_op
 from ..ir.kernel_limits import TRANSFORMED_CHANNELS
 from ..ir.ops import MOVING, Concat, Contract, Conv, Gather, Map, Pad, Pool, Reduce, Reshape, Slice, Transpose
@@ -117,7 +117,7 @@ class _Integers:
             if not multiplied or _transforms(op, signed):
                 return None
         plain = replace(op, accumulate="int32", epilogue=None, exact=False)
-        kernels = Value(TensorType(signed.dtype, signed.shape), name, signed)
+        kernels = constant_value(signed, name)
         if dot_of(flattened(plain, x.stored, kernels, self.target), x.stored, kernels, self.target) is None:
             return None
         if isinstance(plain, Conv) and isinstance(x.zero, int):
@@ -132,7 +132,7 @@ class _Integers:
         late = None if w.late is None else self._placed(w.late, labels, node.origin)
         if rest.any() or late is not None:  # times the sums of x
             shape = tuple(1 if k in _alike(op, labels) else n for k, n in enumerate(signed.shape))
-            ones = Value(TensorType("int8", shape), "", Constant("int8", shape, splat=1))
+            ones = constant_value(Constant("int8", shape, splat=1))
             (totals,) = self.rewriter.add(plain, [x.stored, ones], node.origin)
             each = body.operand(_beside(rest, labels)) if rest.any() else expr.const(0, "int32")
             each = each if late is None else each - body.parameter(late, "int32")

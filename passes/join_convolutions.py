@@ -19,7 +19,7 @@ from ..ir.bodies import pruned
 from ..ir.derived import put_off
 from ..ir.everywhere import everywhere
 from ..ir.expr import Expr
-from ..ir.graph import Graph, Node, Rewriter, TensorType, Value
+from ..ir.graph import Graph, Node, Rewriter, Value, constant_value
 from ..ir.ops import Concat, Conv, Map, Slice
 from ..target import Target
 
@@ -120,8 +120,7 @@ def _both(rewriter: Rewriter, a: Node, b: Node) -> Value:
     def make() -> np.ndarray:
         return np.concatenate([w.array for w in weights], 1)
 
-    constant = put_off(Concat(1), weights, NARROW, shape, make)
-    joined = Value(TensorType(NARROW, shape), constant=constant)
+    joined = constant_value(put_off(Concat(1), weights, NARROW, shape, make))
     return rewriter.add(op, [image, joined], a.origin)[0]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import CompileError
 from ..ir import dims, dtypes, expr
-from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
+from ..ir.graph import Constant, Graph, Node, Rewriter, Value, constant_value
 from ..ir.interpret import run_op
 from ..ir.ops import Contract, Conv, Gather, Map, Op, Reshape, Transpose
 from ..ir.stored import stored_weights
@@ -198,4 +198,4 @@ def _quantised(
 
 
 def _constant(dtype: str, shape: tuple[int, ...], make: Callable[[], np.ndarray]) -> Value:
-    return Value(TensorType(dtype, shape), "", Constant(dtype, shape, make))
+    return constant_value(Constant(dtype, shape, make))

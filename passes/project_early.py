@@ -16,7 +16,7 @@ import numpy as np
 from ..ir import dims, expr
 from ..ir.everywhere import everywhere
 from ..ir.expr import Expr
-from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
+from ..ir.graph import Constant, Graph, Node, Rewriter, Value, constant_value
 from ..ir.ops import Concat, Conv, Gather, Map
 from ..records import dataclass
 
@@ -187,4 +187,4 @@ def _weights(node: Node, parts: Sequence[_Part]) -> Value:
         array = weights.array
         return np.concatenate([array[:, part.first : part.first + part.count] for part in parts], axis=1)
 
-    return Value(TensorType(weights.dtype, shape), "", Constant(weights.dtype, shape, make))
+    return constant_value(Constant(weights.dtype, shape, make))

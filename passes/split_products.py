@@ -14,7 +14,7 @@ from __future__ import annotations
 from ..ir import dims
 from ..ir.everywhere import everywhere
 from ..ir.expr import contains
-from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
+from ..ir.graph import Constant, Graph, Node, Rewriter, Value, constant_value
 from ..ir.obligations import Shape
 from ..ir.ops import Contract, Map, Reshape, Slice, Transpose
 from ..records import dataclass
@@ -112,7 +112,7 @@ class _Part:
         shape = (*value.shape[:axis], count, *value.shape[axis + 1 :])
         places = (*[slice(None)] * axis, slice(first, first + count))
         made = Constant(value.dtype, dims.numbers(shape), lambda: whole.array[places], whole.splat)
-        return Value(TensorType(value.dtype, shape), "", made)
+        return constant_value(made)
 
     def beside(self, rewriter: Rewriter, value: Value, axis: int, unit: int) -> Value:
         """Of a Map's other operand, whose axes count from the last, what meets the part."""

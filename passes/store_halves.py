@@ -13,7 +13,7 @@ import numpy as np
 
 from ..ir import dtypes, expr
 from ..ir.everywhere import everywhere
-from ..ir.graph import Constant, Graph, Rewriter, TensorType, Value
+from ..ir.graph import Constant, Graph, Rewriter, Value, constant_value
 from ..ir.ops import Map
 
 LEAST = 4096  # elements for which it is worth it
@@ -55,7 +55,7 @@ def _as_halves(constant: Constant, name: str) -> Value | None:
         if _holds(dtype, flat[:: flat.size // SAMPLE]) and all(
             _holds(dtype, flat[first : first + TOGETHER]) for first in range(0, flat.size, TOGETHER)
         ):
-            return Value(TensorType(dtype, constant.shape), name, _cast(constant, dtype))
+            return constant_value(_cast(constant, dtype), name)
     return None
 
 

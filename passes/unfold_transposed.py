@@ -24,7 +24,7 @@ import numpy as np
 
 from ..ir import dims, dtypes, interpret
 from ..ir.everywhere import everywhere
-from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, constant_value
+from ..ir.graph import Constant, Graph, Node, Rewriter, Value, constant_value
 from ..ir.obligations import Need, Shape
 from ..ir.ops import Conv, Op, OverlapAdd, Pad, Reshape, Slice, Transpose
 from ..records import dataclass
@@ -244,4 +244,4 @@ def _turned(weights: Constant, steps: list[Op]) -> Value:
             (array,) = interpret.run_op(step, [array, *filling], {})
         return np.ascontiguousarray(array)
 
-    return Value(TensorType(weights.dtype, shape), "", Constant(weights.dtype, shape, make))
+    return constant_value(Constant(weights.dtype, shape, make))

@@ -147,7 +147,7 @@ class Builder:
         """A constant value of an array or a number."""
         if isinstance(data, Constant):
             _check_size(TensorType(data.dtype, data.shape))
-            value = Value(TensorType(data.dtype, data.shape), name, data)
+            value = constant_value(data, name)
         else:
             array = np.asarray(data, dtypes.numpy_dtype(dtype) if dtype else None)
             value = constant_value(array, name)

@@ -352,8 +352,9 @@ def make_node(op: Op, inputs: Sequence[Value], origin: str = "", names: Sequence
     return Node(op, tuple(inputs), tuple(Value(t, n) for t, n in zip(types, names, strict=True)), origin)
 
 
-def constant_value(array: np.ndarray, name: str = "") -> Value:
-    constant = Constant.of(array)
+def constant_value(data: np.ndarray | Constant, name: str = "") -> Value:
+    """A value of which all elements are known."""
+    constant = data if isinstance(data, Constant) else Constant.of(data)
     return Value(TensorType(constant.dtype, constant.shape), name, constant)
 
 
@@ -361,7 +362,7 @@ def reshaped_constant(value: Value, shape: tuple[Dimension, ...]) -> Value:
     """A constant value's elements under another shape, of known sizes."""
     sizes, constant = dims.numbers(shape), value.data
     made = Constant(value.dtype, sizes, lambda: constant.array.reshape(sizes), constant.splat)
-    return Value(TensorType(value.dtype, shape), value.name, made)
+    return constant_value(made, value.name)
 
 
 class Rewriter:
