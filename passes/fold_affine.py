@@ -54,16 +54,12 @@ def _without_scales(node: Node, rewriter: Rewriter) -> None:
         (product,) = rewriter.add(host.op, (host.inputs[0], _weights(host, found.factors)), host.origin)
         rewriter.readers[product] = 1
         shifted = expr.input_(k, "float32") + expr.input_(len(operands), "float32")
-        body = _replaced(body, found.part, shifted)
+        body = expr.replaced(body, found.part, shifted)
         body, operands = pruned(body, [*operands[:k], product, *operands[k + 1 :], found.shift])
     if body is node.op.body:
         rewriter.copy(node)
         return
     rewriter.replace(node.outputs, rewriter.add(Map(body), operands, node.origin, [node.outputs[0].name]))
-
-
-def _replaced(body: Expr, part: Expr, new: Expr) -> Expr:
-    return expr.rewrite(body, lambda node: new if node is part else None)
 
 
 @dataclass(frozen=True)
@@ -127,7 +123,7 @@ def _affine_part(
         form = forms[id(node)]
         if form is None or (form[0].op == "const" and form[0].value in (0.0, 1.0)):
             continue
-        if k not in expr.inputs(_replaced(body, node, expr.const(0, node.dtype))):
+        if k not in expr.inputs(expr.replaced(body, node, expr.const(0, node.dtype))):
             return node, form
     return None
 

@@ -558,11 +558,16 @@ def rewrite(root: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
     """root with every node for which `leaf` gives a replacement replaced; users are rebuilt."""
     done: dict[Expr, Expr] = {}
     for node in topological(root):
-        replaced = leaf(node)
-        if replaced is None:
-            replaced = rebuild(node, tuple([done[a] for a in node.args])) if node.args else node
-        done[node] = replaced
+        new = leaf(node)
+        if new is None:
+            new = rebuild(node, tuple([done[a] for a in node.args])) if node.args else node
+        done[node] = new
     return done[root]
+
+
+def replaced(root: Expr, part: Expr, other: Expr) -> Expr:
+    """root with another expression in the place of a part."""
+    return rewrite(root, lambda node: other if node is part else None)
 
 
 def rebuild(node: Expr, args: tuple[Expr, ...]) -> Expr:
