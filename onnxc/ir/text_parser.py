@@ -46,11 +46,6 @@ def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph
     return Parser(text, constants or {}).top()
 
 
-def parse_expr(text: str, operands: Sequence[str]) -> Expr:
-    """The expression that `expr_text` printed, over operands of the given element types."""
-    return ExprParser(Reader(text), operands, {}).all()
-
-
 class Reader:
     """A text and a place in it."""
 
@@ -130,13 +125,6 @@ class ExprParser:
     def __init__(self, reader: Reader, operands: Sequence[str], minimums: Minimums):
         self.reader, self.operands, self.minimums = reader, operands, minimums
         self.named: dict[str, Expr] = {}
-
-    def all(self) -> Expr:
-        """The expression that the whole text is."""
-        found = self.statements()
-        if self.reader.rest():
-            raise self.reader.error("this follows the expression")
-        return found
 
     def statements(self) -> Expr:
         """`name = expression; ...; expression`"""
