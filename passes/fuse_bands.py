@@ -26,15 +26,13 @@ def fuse_bands(graph: Graph, target: Target) -> Graph:
 
 def _fused(graph: Graph, target: Target) -> Graph:
     rewriter = Rewriter(graph)
-    readers = {v: node for node in graph.nodes for v in node.inputs}  # the only one, where there is one
 
     def follower(node: Node) -> Node | None:
         """Who alone reads a result that is large, as the image that it convolves."""
         result = node.outputs[0]
-        reader = readers.get(result)
-        once = rewriter.readers[result] == 1 and reader is not None and reader.inputs[0] is result
+        reader = rewriter.only_reader(result)
         large = dims.typical(result.tensor.nbytes) * SHARE > target.facts.level2_bytes
-        return reader if once and large else None
+        return reader if reader is not None and reader.inputs[0] is result and large else None
 
     last: dict[Node, list[Node]] = {}  # where a group stands → its members
     grouped: set[Node] = set()

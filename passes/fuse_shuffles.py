@@ -9,7 +9,6 @@ A convolution of all channels reads them in any order: then its weights are put 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,14 +25,13 @@ from ..ir.shuffles import Shuffle, shuffle_of
 def fuse_shuffles(graph: Graph) -> Graph:
     """graph with Fused groups of kind "shuffled"."""
     rewriter = Rewriter(graph)
-    readers = {v: node for node in graph.nodes for v in node.inputs}  # the only one, where there is one
     moving: set[Node] = set()
     reordered: dict[Node, Shuffle] = {}  # convolutions of channels that are shuffled before them
     for node in graph.nodes:
         shuffle = shuffle_of(node.outputs[0]) if node.outputs else None
         if shuffle is None:
             continue
-        chain = _chain(node.outputs[0], readers, rewriter.readers)
+        chain = _chain(node.outputs[0], rewriter)
         if chain and all(rewriter.readers[move.outputs[0]] == 1 for move in shuffle.nodes):
             moving.update(shuffle.nodes)
             reordered.update(dict.fromkeys(chain, shuffle))
@@ -45,12 +43,11 @@ def fuse_shuffles(graph: Graph) -> Graph:
     return rewriter.finish()
 
 
-def _chain(value: Value, readers: dict[Value, Node], counts: Counter[Value]) -> list[Node]:
+def _chain(value: Value, rewriter: Rewriter) -> list[Node]:
     """The convolutions that read a value one behind the other, the last of them of several channels; none
     where they do not end in one."""
     found: list[Node] = []
-    while counts[value] == 1 and value in readers:
-        node = readers[value]
+    while (node := rewriter.only_reader(value)) is not None:
         if not _reads_channels(node) or node.inputs[0] is not value:
             return []
         found.append(node)

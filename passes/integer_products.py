@@ -60,10 +60,6 @@ def integer_products(graph: Graph, target: Target) -> Graph:
 class _Integers:
     def __init__(self, graph: Graph, target: Target):
         self.rewriter, self.target = Rewriter(graph), target
-        self.reading = dict[Value, list[Node]]()
-        for node in graph.nodes:
-            for value in dict.fromkeys(node.inputs):
-                self.reading.setdefault(value, []).append(node)
 
     def graph(self) -> Graph:
         for node in self.rewriter.graph.nodes:
@@ -197,7 +193,7 @@ class _Integers:
 
     def _becomes_integers(self, value: Value, steps: int = STEPS) -> bool:
         """Whether all that reads a value makes integers of it, after so many Maps and movements at most."""
-        readers = self.reading.get(value, ())
+        readers = self.rewriter.reading.get(value, ())
         if not steps or not readers or value in self.rewriter.graph.outputs:
             return False
         if not all(isinstance(node.op, (*MOVING, Map)) for node in readers):
@@ -333,7 +329,7 @@ class _Integers:
 
     def _are_alike(self, value: Value, numbers: np.ndarray, steps: int = STEPS) -> bool:
         """Whether all that reads a value makes the same of all these numbers."""
-        readers = self.reading.get(value, ())
+        readers = self.rewriter.reading.get(value, ())
         if not steps or not readers or value in self.rewriter.graph.outputs:
             return False
         for node in readers:

@@ -27,14 +27,10 @@ ROWS = 16  # that a product has at least: parts of one row are views, of few row
 @everywhere
 def split_products(graph: Graph) -> Graph:
     """graph without Slices of the columns of a product."""
-    readers: dict[Value, list[Node]] = {}
-    for node in graph.nodes:
-        for value in dict.fromkeys(node.inputs):
-            readers.setdefault(value, []).append(node)
     rewriter, parts, results = Rewriter(graph), dict[Node, _Part](), {*graph.outputs}
     for node in graph.nodes:
         if isinstance(node.op, Contract):
-            parts |= _parts(node, readers, results)
+            parts |= _parts(node, rewriter, results)
         if node in parts:
             rewriter.replace(node.outputs, [parts[node].written(rewriter, node)])
         else:
@@ -121,9 +117,7 @@ class _Part:
         return self.taken(value, value.rank + axis, unit)
 
 
-def _parts(
-    product: Node[Contract], readers: dict[Value, list[Node]], results: set[Value]
-) -> dict[Node, _Part]:
+def _parts(product: Node[Contract], rewriter: Rewriter, results: set[Value]) -> dict[Node, _Part]:
     """The Slices that together are all that reads a product, and what each of them takes."""
     result, columns = product.outputs[0], _columns(product)
     if columns is None or dims.typical(dims.product(result.shape[:-1])) < ROWS:
@@ -134,7 +128,9 @@ def _parts(
         """Notes the parts that are taken of a step's result; whether nothing else reads it."""
         steps.append(step)
         value = step.node.outputs[0]
-        followed = value not in results and all(read(node, value, step) for node in readers.get(value, []))
+        followed = value not in results and all(
+            read(node, value, step) for node in rewriter.reading.get(value, ())
+        )
         steps.pop()
         return followed
 

@@ -379,6 +379,20 @@ class Rewriter:
         """How often each value of the old graph and of the new one is read."""
         return count_readers(self.graph)
 
+    @cached_property
+    def reading(self) -> Mapping[Value, Sequence[Node]]:
+        """The nodes of the old graph that read each value, none twice, in order."""
+        found: dict[Value, list[Node]] = {}
+        for node in self.graph.nodes:
+            for value in dict.fromkeys(node.inputs):
+                found.setdefault(value, []).append(node)
+        return found
+
+    def only_reader(self, value: Value) -> Node | None:
+        """The node of the old graph that reads a value, where nobody else does, nor that one twice."""
+        readers = self.reading.get(value, ())
+        return readers[0] if readers and self.readers[value] == 1 else None
+
     def of(self, value: Value) -> Value:
         """What stands for value in the new graph."""
         return self.map.get(value, value)
