@@ -241,7 +241,7 @@ class Builder:
 
     def elements(self, values: np.ndarray | Sequence[Dimension], dtype: str = "int64") -> Value:
         """An integer tensor with the given dimensions as elements: a constant when all are numbers."""
-        array = values if isinstance(values, np.ndarray) else symbolic.arranged(values, (len(values),))
+        array = values if isinstance(values, np.ndarray) else dtypes.objects(values, (len(values),))
         array = _map_elements(array, lambda d: dims.substitute(d, self.facts))
         array = _map_elements(
             array, lambda d: self.named(d) if isinstance(d, Dim) and dims.is_large(d) else d
@@ -357,7 +357,7 @@ class Builder:
 
     def shape(self, x: Value) -> Value:
         """x's shape as an int64 tensor."""
-        return self.elements(symbolic.arranged(x.shape, (x.rank,)))
+        return self.elements(dtypes.objects(x.shape, (x.rank,)))
 
     def dimensions(self, x: Value, minimum: int | None = None, hint: str = "n") -> list[Dimension]:
         """The elements of an integer tensor as dimensions: what is known, also of a Concat's operands one by
@@ -385,7 +385,7 @@ class Builder:
             self.emit(ops.Bind(atoms), self.cast(x, "int64"))
         captured = self.capture(x)
         captured.elements = (
-            symbolic.arranged(found, tuple(captured.shape)) if dims.is_static(captured.shape) else None
+            dtypes.objects(found, tuple(captured.shape)) if dims.is_static(captured.shape) else None
         )
         return found
 
@@ -501,7 +501,7 @@ def _elements_of_constant(constant: Constant) -> np.ndarray | None:
     type_ = TensorType(constant.dtype, constant.shape)
     if not _is_small_integer(type_):
         return None
-    return symbolic.arranged([int(v) for v in constant.array.flat], constant.shape)
+    return dtypes.objects([int(v) for v in constant.array.flat], constant.shape)
 
 
 def _wrapped(array: np.ndarray, dtype: str) -> np.ndarray:

@@ -13,6 +13,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
 FLOATS = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16}
@@ -151,3 +153,12 @@ def integer_range(dtype: str) -> tuple[int, int]:
         return 0, 1
     width = bits(dtype)
     return (-(1 << width - 1), (1 << width - 1) - 1) if is_signed(dtype) else (0, (1 << width) - 1)
+
+
+def objects(values: Sequence[object], shape: Sequence[int]) -> np.ndarray:
+    """Texts, or numbers and sizes, as elements of an array of this shape."""
+    import numpy as np
+
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array.reshape(shape)

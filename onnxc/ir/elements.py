@@ -57,7 +57,7 @@ def _fits(value: Dimension, dtype: str) -> bool:
 def _elements(op: ops.Op, inputs: Sequence[Elements], out_type: TensorType) -> Elements:
     match op:
         case ops.Elements(values, shape):
-            return arranged(values, shape)
+            return dtypes.objects(values, shape)
         case ops.Map(body):
             return _evaluate(body, inputs, dims.numbers(out_type.shape))
         case ops.Reduce(kind) if kind in _REDUCTIONS and out_type.dtype != "bool":
@@ -69,13 +69,6 @@ def _elements(op: ops.Op, inputs: Sequence[Elements], out_type: TensorType) -> E
         case ops.Transpose() | ops.Slice() | ops.Pad() | ops.Broadcast() | ops.Concat():
             return None if any(x is None for x in inputs) else interpret.run_op(op, inputs, {})[0]
     return None
-
-
-def arranged(values: Sequence[Dimension], shape: Sequence[int]) -> np.ndarray:
-    """Numbers and sizes as elements of this shape."""
-    array = np.empty(len(values), object)
-    array[:] = values
-    return array.reshape(shape)
 
 
 def _gather(op: ops.Gather, inputs: Sequence[Elements]) -> Elements:
@@ -137,12 +130,12 @@ def _leaf(node: Expr, inputs: Sequence[Elements], shape: Sequence[int]) -> np.nd
             return inputs[node.value]
         case "const":
             value = int(node.value) if node.dtype == "bool" else node.value
-            return arranged([value], ())
+            return dtypes.objects([value], ())
         case "size":
-            return arranged([node.value], ())
+            return dtypes.objects([node.value], ())
         case "index":
             along = [-1 if axis == node.value else 1 for axis in range(len(shape))]
-            return arranged(list(range(shape[node.value])), along)
+            return dtypes.objects(list(range(shape[node.value])), along)
     raise _Unknown
 
 
@@ -163,7 +156,7 @@ def _numbers(node: Expr, args: Sequence[np.ndarray]) -> np.ndarray:
     shape = np.broadcast_shapes(*(a.shape for a in arrays))
     result = interpret.run_op(ops.Map(expr.rebuild(node, tuple(leaves))), arrays, {})[0]
     values = (v.item() for v in result.flat)
-    return arranged([int(v) if isinstance(v, bool) else v for v in values], shape)
+    return dtypes.objects([int(v) if isinstance(v, bool) else v for v in values], shape)
 
 
 def _symbolic(node: Expr, args: Sequence[np.ndarray]) -> np.ndarray:

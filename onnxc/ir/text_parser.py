@@ -15,7 +15,6 @@ from typing import Any, TypeVar, get_args, get_origin
 import numpy as np
 
 from . import dims, dtypes, expr, ops
-from . import elements as symbolic
 from .dims import Dimension, Symbol
 from .expr import Expr
 from .graph import (
@@ -343,7 +342,7 @@ class Parser:
             known = elements[k] if types else None
             outputs.append(Value(types[k] if types else type_, _meaning(name), None, known))
         if isinstance(op, ops.Elements):
-            outputs[0].elements = symbolic.arranged(op.dims, op.shape)
+            outputs[0].elements = dtypes.objects(op.dims, op.shape)
         return Node(op, tuple(inputs), tuple(outputs), origin, choice)
 
     def fields(self, cls: type[ops.Op], operands: list[str]) -> dict[str, Any]:
@@ -451,7 +450,7 @@ class Parser:
         found = self.reader.items(self.dimension)
         if not isinstance(type_, TensorType) or type_.count != len(found):
             raise self.reader.error(f"{type_} does not have {len(found)} elements")
-        return symbolic.arranged(found, dims.numbers(type_.shape))
+        return dtypes.objects(found, dims.numbers(type_.shape))
 
     def constant(self, name: str) -> Value:
         reader, start = self.reader, self.reader.at

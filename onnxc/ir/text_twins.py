@@ -7,11 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-
-def _array(texts: Sequence[str], shape: tuple[int, ...]) -> np.ndarray:
-    array = np.empty(len(texts), object)
-    array[:] = texts
-    return array.reshape(shape)
+from .dtypes import objects
 
 
 def encoded(text: str) -> bytes:
@@ -27,7 +23,7 @@ def decoded(data: bytes) -> str:
 def strings_joined(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
     """x, y of one shape -> each text of x with that of y behind it."""
     x, y = inputs
-    return [_array([decoded(encoded(a) + encoded(b)) for a, b in zip(x.flat, y.flat)], x.shape)]
+    return [objects([decoded(encoded(a) + encoded(b)) for a, b in zip(x.flat, y.flat)], x.shape)]
 
 
 def split_strings(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
@@ -45,7 +41,7 @@ def split_strings(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> li
     numbers = np.array([len(row) for row in rows], np.int64)
     width = int(numbers.max(initial=0))
     padded = [piece for row in rows for piece in [*row, *[""] * (width - len(row))]]
-    return [_array(padded, (*x.shape, width)), numbers.reshape(x.shape)]
+    return [objects(padded, (*x.shape, width)), numbers.reshape(x.shape)]
 
 
 def normalize_strings(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
@@ -54,7 +50,7 @@ def normalize_strings(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -
     x, words, compared, changed = inputs
     left_out, to_compare, to_give = set(words.flat), case_map(compared), case_map(changed)
     kept = [t.translate(to_give) for t in x.flat if t.translate(to_compare) not in left_out] or [""]
-    return [_array(kept, (*x.shape[:-1], len(kept)))]
+    return [objects(kept, (*x.shape[:-1], len(kept)))]
 
 
 def case_map(table: np.ndarray) -> dict[int, int]:
@@ -145,7 +141,7 @@ def tokenize_strings(inputs: Sequence[np.ndarray], attributes: Sequence[int]) ->
     if mark and most:
         rows = [["\x02", *row, "\x03"] for row in rows]
     padded = [token for row in rows for token in [*row, *pad.flat[:1].tolist() * (width - len(row))]]
-    return [_array(padded if width else [], (*x.shape, width))]
+    return [objects(padded if width else [], (*x.shape, width))]
 
 
 def find(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
