@@ -1,14 +1,18 @@
 """Products of float32 on registers that hold matrices of bfloat16: numbers are sums of three (`thirds.py`).
 
-A step of its own splits A's rows; whoever multiplies a panel of B splits it into scratch memory: a share of
-every step of a run goes with the tiles of the run before, on vectors, while matrices are multiplied. Halves
-are read as they are stored, other forms decoded before. Where all steps leave the second-level cache, sums
-wait in scratch memory while all panels of a part are multiplied by some steps of k, then by the next.
+A step of its own splits A's rows; whoever multiplies a panel of B splits it into scratch memory, a run of
+steps of k at a time: a share of every step goes with each tile of the run before (`parts_tile.py`).
+
+    matrices               tiles of run 0     tiles of run 1     tiles of run 2, and of each its end
+    vectors     split 0    split 1            split 2
+
+Halves are read as they are stored, other forms decoded before. Where all steps leave the second-level cache,
+sums wait in scratch memory while all panels of a part are multiplied by some steps of k, then by the next.
 
 Six products of thirds make one of float32, whose sums lose no more than a chain of multiply-adds may; three
 of two parts one of factors that stand for float16 numbers. Of a row's thirds and bfloat16s, or codes of few
-bits, whose sums are scaled block by block, there are three. Parts of what is not finite, or nearly too great,
-are no numbers: tiles with sums that are not finite are added up again on vectors.
+bits, whose sums are scaled block by block (`codes_tile.py`), there are three. Parts of what is not finite, or
+nearly too great, are no numbers: tiles with sums that are not finite are added up again on vectors.
 
 Where the run tells how many rows there are, few are not split but multiplied on vectors, as by `gemm` or
 `gemm_stored`.
@@ -34,10 +38,12 @@ from ..text.vectors import Vectors
 from ..tiles import epilogue as epilogues
 from ..tiles import gemm_tiling, matrix, stored_panel, thirds
 from ..tiles import microkernel as mk
+from ..tiles.codes_tile import CodesTile
 from ..tiles.contraction import A, B, Product, product_of, tiled_product
 from ..tiles.epilogue import Epilogue, Place
-from ..tiles.matrix import MatrixTile, Writer
-from ..tiles.panel_operand import Ahead, Panel
+from ..tiles.matrix import MatrixTile
+from ..tiles.panel_operand import Panel
+from ..tiles.parts_tile import PartsTile, Share
 from ..tiles.rounded_rows import digits_step, row_bytes
 from ..tiles.stored_form import Form, packed_panels, stored_form, stored_operand
 from ..tiles.stored_panel import DIGITS
@@ -401,38 +407,19 @@ class _Thirds(Matrices):
 
     # Tiles ---------------------------------------------------------------------------------------
 
+    def parts_tile(self, vectors: int, lines: int) -> PartsTile:
+        """Of `lines` registers of rows."""
+        ahead = self.bytes_ahead(vectors) if self.fetched else 0
+        return PartsTile(MatrixTile(self.unit, vectors, lines), self.tiling.parts, self.row_bytes, ahead)
+
     def emit_matrix_tile(
         self, text: Text, name: str, lines: int, vectors: int, columns: int | str | None
     ) -> None:
-        """The function of tiles of `lines` registers of rows: their sums, or these and what was there."""
-        tile = MatrixTile(self.unit, vectors, lines)
-        for splits in (False, True) if self.splits else (False,):
-            self.emit_parts_tile(text, f"{name}{SPLITTING * splits}.{lines}", tile, splits)
-
-    def emit_parts_tile(self, text: Text, name: str, tile: MatrixTile, splits: bool) -> None:
-        """The same over parts. splits: a share of every step of the next run's panel, of which `%most` is the
-        last, is split meanwhile."""
-        parameters = ["ptr %a", "ptr %parts", "ptr %sums", "i64 %first", "i64 %steps", "ptr %ahead"]
-        parameters += ["ptr %panel", "ptr %to", "i64 %pair", "i64 %most"] if splits else []
-        parts, below, lanes = self.tiling.parts, self.unit.rows, self.tiling.lanes
-        with text.function(name, parameters, attributes="nounwind noinline") as f:
-
-            def share(index: str) -> Sequence[Writer]:
-                if not splits:
-                    return ()
-                step = f.minimum(index, "%most")
-                return thirds.splits(
-                    f, parts, tile, lanes, "%panel", "%to", step, "%pair", self.splits, self.tiling.read
-                )
-
-            sums = [f.offset("%sums", i * below * tile.line) for i in range(tile.high)]
-            matrix.clear_or_load(f, tile, f.compare("eq", "%first", 0, "i64"), sums, tile.line)
-            ahead = Ahead("%ahead", self.bytes_ahead(tile.vectors)) if self.fetched else None
-            rows = [f.offset("%a", i * below * self.row_bytes) for i in range(tile.high)]
-            sizes = self.row_bytes, self.step_bytes
-            thirds.multiply_add(f, tile, rows, *sizes, "%parts", "%steps", ahead, parts=parts, others=share)
-            matrix.store(f, tile, sums, tile.line)
-            f.statement("ret void")
+        """The functions of tiles of `lines` registers of rows: their sums, or these and what was there."""
+        tile, t = self.parts_tile(vectors, lines), self.tiling
+        tile.write(text, f"{name}.{lines}")
+        if self.splits:
+            tile.write(text, f"{name}{SPLITTING}.{lines}", Share(self.splits, t.lanes, t.read))
 
     def ending(self) -> list[str]:
         """The parameters of the function that ends a tile; %panel is in float32."""
@@ -446,21 +433,12 @@ class _Thirds(Matrices):
         rows, its %scratch the sums."""
         with text.function(f"{name}.end", self.ending(), attributes="nounwind noinline") as f:
             raw = Place("%scratch", self.product.accumulate, MatrixTile(self.unit, vectors).line)
-            with f.when(self.any_not_finite(f, vectors)):
+            v = Vectors(f, "float32", self.tiling.lanes)
+            with f.when(thirds.any_not_finite(v, "%scratch", "%rows", vectors)):
                 self.add_on_vectors(f, vectors, raw)
             width = self.tile(1, vectors)
             epilogues.finish_rows(f, width, "%rows", self.epilogue(), raw, self.out(), columns)
             f.statement("ret void")
-
-    def any_not_finite(self, f: Function, vectors: int) -> str:
-        """Whether a sum in scratch memory is an infinity or no number."""
-        v = Vectors(f, "float32", self.tiling.lanes)
-        words = v.of("uint32")
-        with f.loop(0, "%rows", 1, [(words.type, "zeroinitializer")]) as loop:
-            row = f.offset("%scratch", f.mul(loop.index, 4 * vectors * v.lanes))
-            sums = [f.load(v.type, f.offset(row, 4 * j * v.lanes), 64) for j in range(vectors)]
-            loop.carry(words.bit_or(loop.carried[0], thirds.rest(v, sums)))
-        return thirds.is_left(v, loop.results[0])
 
     def add_on_vectors(self, f: Function, vectors: int, raw: Place) -> None:
         """The sums of all rows, from A's and the panel's float32."""
@@ -741,7 +719,7 @@ class _Thirds(Matrices):
 
 
 class _Codes(_Thirds):
-    """The same over codes of few bits: sums of a block leave the registers and are scaled."""
+    """The same over codes of few bits, which are not split (`codes_tile.py`)."""
 
     splits = 0
 
@@ -750,87 +728,20 @@ class _Codes(_Thirds):
         """Of sums of some steps."""
         return self.sums_bytes
 
+    def codes_tile(self, vectors: int, lines: int = 1) -> CodesTile:
+        tile, t = self.parts_tile(vectors, lines), self.tiling
+        form = offered(t.form, self.node)
+        return CodesTile(
+            tile.registers, tile.parts, tile.row_bytes, tile.ahead, form=form, together=t.codes, lanes=t.lanes
+        )
+
     def emit_matrix_tile(
         self, text: Text, name: str, lines: int, vectors: int, columns: int | str | None
     ) -> None:
-        """Sums of some steps, in %near, are added to %sums by the scales in %panel while the next steps are
-        multiplied. Rows behind %rows are zeros."""
-        tile, together = MatrixTile(self.unit, vectors, lines), self.tiling.codes
-        parameters = ["ptr %a", "ptr %parts", "ptr %sums", "i64 %first", "i64 %steps", "ptr %ahead"]
-        parameters += ["ptr %panel", "ptr %near", "i64 %rows"]
-        with text.function(f"{name}.{lines}", parameters, attributes="nounwind noinline") as f:
-            v, most = Vectors(f, "float32", self.tiling.lanes), tile.high * self.unit.rows
-            with f.when(f.compare("eq", "%first", 0, "i64")):
-                self.clear_rows(f, tile, ["%sums"], 0, "%rows")
-            self.clear_rows(f, tile, ["%sums", "%near"], "%rows", most)
-            scales = self.sum_codes(f, tile, 0)
-            with f.loop(together, "%steps", together, [(v.type, x) for x in scales]) as loop:
-                loop.carry(*self.sum_codes(f, tile, loop.index, self.scaled(f, tile, loop.carried)))
-            for add in self.scaled(f, tile, loop.results):
-                add()
-            f.statement("ret void")
-
-    def clear_rows(
-        self, f: Function, tile: MatrixTile, places: Sequence[str], first: str | int, last: str | int
-    ) -> None:
-        """Zeros in rows of sums."""
-        v = Vectors(f, "float32", self.tiling.lanes)
-        with f.loop(f.mul(first, tile.vectors), f.mul(last, tile.vectors)) as loop:
-            for place in places:
-                f.store(v.type, "zeroinitializer", f.offset(place, f.mul(loop.index, 4 * v.lanes)), 64)
-
-    def sum_codes(
-        self, f: Function, tile: MatrixTile, index: str | int, others: Sequence[Writer] = ()
-    ) -> list[str]:
-        """The sums of the steps that are scaled together, from one of a run on, to %near; their scales.
-        `others` write what is done meanwhile."""
-        form, parts, below = offered(self.tiling.form, self.node), self.tiling.parts, self.unit.rows
-        matrix.clear(f, tile)
-        forward = f.offset("%a", f.mul(index, self.step_bytes))
-        rows = [f.offset(forward, i * below * self.row_bytes) for i in range(tile.high)]
-        panel = f.offset("%parts", f.mul(index, parts.beside * tile.panel_step))
-        share = self.bytes_ahead(tile.vectors)
-        ahead = Ahead(f.offset("%ahead", f.mul(index, share)), share) if self.fetched else None
-        if ahead is not None:
-            ahead.fetch(f)
-        thirds.add_step(f, parts, tile, rows, self.row_bytes, panel, others)
-        if self.tiling.codes > 1:
-            rows = [f.offset(p, parts.count * matrix.STEP_BYTES) for p in rows]
-            panel = f.offset(panel, parts.beside * tile.panel_step)
-            ahead = ahead and ahead.after(f, 1)
-            rest = f.sub(self.scaled_steps(f, index), 1)
-            sizes = self.row_bytes, self.step_bytes
-            thirds.multiply_add(f, tile, rows, *sizes, panel, rest, ahead, parts=parts)
-        matrix.store(f, tile, [f.offset("%near", i * below * tile.line) for i in range(tile.high)], tile.line)
-        block = f.divide(f.mul(f.add("%first", index), self.unit.depth), form.block)[0]
-        scales = f.offset("%panel", f.mul(block, form.block_bytes(tile.columns)))
-        v = Vectors(f, "float32", self.tiling.lanes)
-        return [f.load(v.type, f.offset(scales, 4 * j * v.lanes)) for j in range(tile.vectors)]
-
-    def scaled(self, f: Function, tile: MatrixTile, scales: Sequence[str]) -> list[Writer]:
-        """What adds a vector of %near, scaled, to its place in %sums, for each of all rows."""
-        v = Vectors(f, "float32", self.tiling.lanes)
-
-        def add(at: int, scale: str) -> None:
-            near, there = (f.offset(place, at) for place in ("%near", "%sums"))
-            added = v.fma(f.load(v.type, near, 64), scale, f.load(v.type, there, 64))
-            f.store(v.type, added, there, 64)
-
-        places = range(0, tile.high * self.unit.rows * tile.line, 4 * v.lanes)
-        return [partial(add, at, scales[k % tile.vectors]) for k, at in enumerate(places)]
-
-    def scaled_steps(self, f: Function, index: str | int) -> str:
-        """The steps of a run that are scaled together, from one on: the last block may be shorter."""
-        return f.minimum(f.sub("%steps", index), self.tiling.codes)
+        self.codes_tile(vectors, lines).write_scaled(text, f"{name}.{lines}")
 
     def split(self, f: Function, vectors: int) -> None:
-        """The codes of a run of steps as bfloat16s, block by block."""
-        form, depth, together = offered(self.tiling.form, self.node), self.unit.depth, self.tiling.codes
-        with f.loop(0, "%steps", together) as loop:
-            row = f.mul(f.add("%first", loop.index), depth)
-            out = f.offset("%parts", f.mul(loop.index, 2 * depth * vectors * self.tiling.lanes))
-            rows = f.mul(self.scaled_steps(f, loop.index), depth)
-            stored_panel.decode_pairs(f, form, vectors, self.tiling.lanes, "%panel", row, rows, out)
+        self.codes_tile(vectors).decode(f)
 
     def split_from(
         self, f: Function, panel: str, step: int | str, width: int, pair: int | str

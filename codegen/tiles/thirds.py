@@ -232,3 +232,13 @@ def is_left(v: Vectors, bits: str) -> str:
     words = v.of("uint32")
     magnitude = words.bit_and(bits, words.constant(0x7FFFFFFF))
     return words.any(words.compare("ne", magnitude, words.constant(0)))
+
+
+def any_not_finite(v: Vectors, sums: str, rows: int | str, vectors: int) -> str:
+    """Whether a sum in memory, [rows][vectors][lanes] of float32, is an infinity or no number."""
+    f, words = v.f, v.of("uint32")
+    with f.loop(0, rows, 1, [(words.type, "zeroinitializer")]) as loop:
+        row = f.offset(sums, f.mul(loop.index, 4 * vectors * v.lanes))
+        found = [f.load(v.type, f.offset(row, 4 * j * v.lanes), 64) for j in range(vectors)]
+        loop.carry(words.bit_or(loop.carried[0], rest(v, found)))
+    return is_left(v, loop.results[0])
