@@ -69,14 +69,15 @@ static bool onnxc_first_fit(int64_t count, const int64_t *order, bool by_use,
     for (int64_t k = 0, there = 0; k < count; k++, there++) {
         int64_t buffer = order[k], offset = 0, size, top;
         if (!onnxc_round_up(sizes[buffer], &size)) return false;
+        top = size;
         if (by_use) there = onnxc_keep_alive(placed, there, lifetimes, lifetimes[buffer].first);
         for (int64_t i = 0; i < there; i++) {
             if (!onnxc_alive_together(lifetimes[buffer], lifetimes[placed[i]])) continue;
-            if (offset + size <= offsets[placed[i]]) break;
+            if (top <= offsets[placed[i]]) break;
             int64_t end = offsets[placed[i]] + onnxc_rounded(sizes[placed[i]]);
             if (end > offset) offset = end;
+            if (!onnxc_add(offset, size, &top)) return false;
         }
-        if (!onnxc_add(offset, size, &top)) return false;
         if (top > extent->end) extent->end = top;
         int64_t in_use = size; /* what is alive lies apart: no more than the end */
         for (int64_t i = 0; by_use && i < there; i++) in_use += onnxc_rounded(sizes[placed[i]]);

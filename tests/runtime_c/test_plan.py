@@ -17,7 +17,7 @@ from onnxc.codegen.lowering.plan_memory import Buffer, place
 def plan(tmp_path_factory):
     """plan([(first, last, bytes)]) -> (offsets, arena bytes), or None when sizes overflow."""
     path = tmp_path_factory.mktemp("planner") / "planner.so"
-    cc("-shared", "-fPIC", "-O1", HERE / "planner.c", "-o", path)
+    cc("-shared", "-fPIC", "-O0", "-fsanitize=signed-integer-overflow", HERE / "planner.c", "-o", path)
     function = ctypes.CDLL(str(path)).plan
     function.restype = ctypes.c_bool
 
@@ -130,6 +130,11 @@ def test_a_chain_takes_its_two_largest_neighbours(plan):
 def test_sizes_whose_sum_overflows_are_refused(plan):
     assert plan([(0, 1, 2**62), (0, 1, 2**62), (0, 1, 2**62)]) is None
     assert plan([(0, 0, 2**63 - 1)]) is None
+
+
+def test_sums_that_would_overflow_are_not_added_up(plan, capfd):
+    assert plan([(0, 9, 2**62), (1, 9, 64), (2, 9, 2**62)]) is None
+    assert capfd.readouterr().err == ""  # the compiler's checks of undefined behaviour
 
 
 def test_nothing_takes_nothing(plan):
