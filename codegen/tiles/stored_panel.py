@@ -260,59 +260,94 @@ def multiply_add_decoded(
     """The sums over the panel of float32 rows, in which elements are decoded in registers; each block is
     summed by itself, in `chains` sums side by side, and then scaled. stream: the panel is read once, from
     memory."""
-    reader = _Reader(f, form, tile.vectors, tile.lanes)
-    v, width = reader.number, tile.rows * tile.vectors
-    sources = len(rows.pointers)
-    kinds = ["ptr"] * (sources + 1) + [v.type] * (width * chains)
+    sums = _DecodedSums(f, tile, rows, panel, form, chains, stream)
+    return _over_blocks(f, form, sums.reader.number.type, tile.zeros(), sums.block)
 
-    def group(values: Sequence[str], present: int, first: int = 0) -> list[str]:
-        """One group from the pointers and sums in values; `first`: rows of its block before it."""
-        at, sums = values[: sources + 1], list(values[sources + 1 :])
-        loaded = reader.group(at[-1], stream)
-        for k in range(present):
-            numbers = reader.numbers(loaded, k, zeros)
-            for r in range(tile.rows):
-                a = f.load("float", row_address(f, rows, at, r, k), 4)
-                a = f.broadcast("float", a, tile.lanes)
-                for j in range(tile.vectors):
-                    s = (first + k) % chains * width + r * tile.vectors + j
-                    sums[s] = v.fma(a, numbers[j], sums[s])
-        steps = [f.mul(rows.step, form.group)] * sources + [form.group_bytes(reader.width)]
-        return [*(f.offset(p, step) for p, step in zip(at, steps)), *sums]
 
-    zeros: list[str] = []
+class _DecodedSums:
+    """Those of `multiply_add_decoded`. Loops carry where the rows and the panel are, then the sums of a block
+    in all chains."""
 
-    def block(index: int | str, size: int, totals: Sequence[str]) -> list[str]:
-        nonlocal zeros
-        at = f.offset(panel, f.mul(index, form.block_bytes(reader.width)))
-        reader.begun(at, stream)
+    def __init__(
+        self, f: Function, tile: Tile, rows: Rows, panel: str, form: Form, chains: int, stream: bool
+    ):
+        self.f, self.tile, self.rows, self.panel, self.form = f, tile, rows, panel, form
+        self.chains, self.stream = chains, stream
+        self.reader = _Reader(f, form, tile.vectors, tile.lanes)
+        self.width = tile.rows * tile.vectors  # sums of a chain
+        self.places = len(rows.pointers) + 1  # of rows and panel
+        self.kinds = ["ptr"] * self.places + [self.reader.number.type] * (self.width * chains)
+
+    def block(self, index: int | str, size: int, totals: Sequence[str]) -> list[str]:
+        """totals and the scaled sums of a block of so many rows."""
+        f, tile, reader = self.f, self.tile, self.reader
+        at = f.offset(self.panel, f.mul(index, self.form.block_bytes(reader.width)))
+        reader.begun(at, self.stream)
         scales, zeros = reader.scales(at), reader.zeros(at)
-        forward = f.mul(index, f.mul(rows.step, form.block))
         begun = ["zeroinitializer" if scales else x for x in totals]
-        begun += ["zeroinitializer"] * (width * (chains - 1))
-        values: Sequence[str] = [*(f.offset(p, forward) for p in rows.pointers), reader.elements(at), *begun]
-        whole, rest = divmod(size, form.group)
-        unroll = max(1, 4 // form.group)
-        if whole <= FEW_GROUPS and width <= FEW_SUMS:
-            for number in range(whole):
-                values = group(values, form.group, number * form.group)
-        else:
-            with f.loop(0, whole // unroll, 1, list(zip(kinds, values, strict=True))) as loop:
-                current: Sequence[str] = loop.carried
-                for number in range(unroll):
-                    current = group(current, form.group, number * form.group)
-                loop.carry(*current)
-            values = loop.results
-            for number in range(whole % unroll):
-                values = group(values, form.group, number * form.group)
-        if rest:
-            values = group(values, rest)
-        sums = combined(f, tile, values[sources + 1 :], chains)
+        begun += ["zeroinitializer"] * (self.width * (self.chains - 1))
+        forward = f.mul(index, f.mul(self.rows.step, self.form.block))
+        pointers = [f.offset(p, forward) for p in self.rows.pointers]
+        values = self.groups([*pointers, reader.elements(at), *begun], size, zeros)
+        sums = combined(f, tile, values[self.places :], self.chains)
         if not scales:
             return sums
-        return [v.fma(x, scales[k % tile.vectors], t) for k, (x, t) in enumerate(zip(sums, totals))]
+        scaled = zip(sums, scales * tile.rows, totals, strict=True)
+        return [reader.number.fma(x, scale, total) for x, scale, total in scaled]
 
-    return _over_blocks(f, form, v.type, tile.zeros(), block)
+    def groups(self, values: Sequence[str], size: int, zeros: Sequence[str]) -> Sequence[str]:
+        """What loops carry behind so many rows of a block."""
+        whole, rest = divmod(size, self.form.group)
+        if whole <= FEW_GROUPS and self.width <= FEW_SUMS:
+            values = self.unrolled(values, whole, zeros)
+        else:
+            values = self.looped(values, whole, zeros)
+        return self.group(values, zeros, rest) if rest else values
+
+    def looped(self, values: Sequence[str], count: int, zeros: Sequence[str]) -> Sequence[str]:
+        """Behind so many whole groups, several in a turn."""
+        unroll = max(1, 4 // self.form.group)
+        with self.f.loop(0, count // unroll, 1, list(zip(self.kinds, values, strict=True))) as loop:
+            loop.carry(*self.unrolled(loop.carried, unroll, zeros))
+        return self.unrolled(loop.results, count % unroll, zeros)
+
+    def unrolled(self, values: Sequence[str], count: int, zeros: Sequence[str]) -> Sequence[str]:
+        """The same one after the other."""
+        for number in range(count):
+            values = self.group(values, zeros, self.form.group, number * self.form.group)
+        return values
+
+    def group(self, values: Sequence[str], zeros: Sequence[str], present: int, first: int = 0) -> list[str]:
+        """Behind one group, of which so many rows are `present`; `first`: rows of its block before it."""
+        f, form, reader = self.f, self.form, self.reader
+        at, sums = values[: self.places], list(values[self.places :])
+        loaded = reader.group(at[-1], self.stream)
+        for k in range(present):
+            numbers = reader.numbers(loaded, k, zeros)
+            chain = (first + k) % self.chains * self.width
+            there = slice(chain, chain + self.width)
+            sums[there] = _added(f, self.tile, self.rows, at, k, numbers, sums[there])
+        steps: list[int | str] = [f.mul(self.rows.step, form.group)] * len(self.rows.pointers)
+        steps.append(form.group_bytes(reader.width))
+        return [*(f.offset(p, step) for p, step in zip(at, steps)), *sums]
+
+
+def _added(
+    f: Function,
+    tile: Tile,
+    rows: Rows,
+    at: Sequence[str],
+    k: int,
+    numbers: Sequence[str],
+    sums: Sequence[str],
+) -> list[str]:
+    """sums and the products of element k of every row with a row of a panel."""
+    v, found = Vectors(f, "float32", tile.lanes), list(sums)
+    for r in range(tile.rows):
+        a = f.broadcast("float", f.load("float", row_address(f, rows, at, r, k), 4), tile.lanes)
+        for s, number in enumerate(numbers, r * tile.vectors):
+            found[s] = v.fma(a, number, found[s])
+    return found
 
 
 def multiply_add_rounded(
@@ -328,79 +363,115 @@ def multiply_add_rounded(
     its step (float32) and what zero points add to its sums: -zero times the sum of the row's integers
     (int32), or, where columns have their own, minus that sum (float32). begun: integers to which sums of one
     block are added. digits: the rows are those of one row's numbers to base 256, whose sums they are."""
-    reader = _Reader(f, form, tile.vectors, tile.lanes)
-    v, words, width = reader.number, Vectors(f, "int32", tile.lanes), tile.rows * tile.vectors
-    sources = len(rows.pointers)
-    kinds = ["ptr"] * (sources + 1) + [words.type] * width
-    fields = 8 // form.bits
+    sums = _RoundedSums(f, tile, rows, panel, form, begun, digits)
+    totals = replace(tile, rows=1).zeros() if digits else tile.zeros()
+    return _over_blocks(f, form, sums.reader.number.type, totals, sums.block)
 
-    def group(values: Sequence[str], present: int = fields) -> list[str]:
-        at, sums = values[: sources + 1], list(values[sources + 1 :])
-        loaded = reader.group(at[-1], stream=True)
-        for field in range(present):
-            codes = [reader.codes(word, field) for word in loaded]
-            for r in range(tile.rows):
-                four = f.load("i32", row_address(f, rows, at, r, 4 * field), 4)
-                a = f.cast(
-                    "bitcast",
-                    f.broadcast("i32", four, tile.lanes),
-                    vector_type("i8", 4 * tile.lanes),
-                    words.type,
-                )
-                for j in range(tile.vectors):
-                    s = r * tile.vectors + j
-                    sums[s] = product(f, tile, a, codes[j], sums[s])
-        steps = [form.group] * sources + [form.group_bytes(reader.width)]
-        return [*(f.offset(p, step) for p, step in zip(at, steps)), *sums]
 
-    def beside(places: Sequence[str], row: int, byte: int) -> str:
-        """A number that goes with a block, in every lane."""
-        return f.broadcast("float", f.load("float", row_address(f, rows, places, row, byte), 4), tile.lanes)
+class _RoundedSums:
+    """Those of `multiply_add_rounded`. Loops carry where the rows and the panel are, then the integers that a
+    block's products are added up in."""
 
-    def block(index: int | str, size: int, totals: Sequence[str]) -> list[str]:
-        at = f.offset(panel, f.mul(index, form.block_bytes(reader.width)))
-        places = [f.offset(p, f.add(f.mul(index, 8), form.padded_depth)) for p in rows.pointers]
+    def __init__(
+        self, f: Function, tile: Tile, rows: Rows, panel: str, form: Form, begun: Sequence[str], digits: bool
+    ):
+        self.f, self.tile, self.rows, self.panel, self.form = f, tile, rows, panel, form
+        self.added, self.digits = begun, digits
+        self.reader = _Reader(f, form, tile.vectors, tile.lanes)
+        self.words = Vectors(f, "int32", tile.lanes)
+        self.width = tile.rows * tile.vectors
+        self.places = len(rows.pointers) + 1  # of rows and panel
+
+    def block(self, index: int | str, size: int, totals: Sequence[str]) -> list[str]:
+        """totals and the scaled sums of a block of so many rows."""
+        f, tile, reader, v = self.f, self.tile, self.reader, self.reader.number
+        at = f.offset(self.panel, f.mul(index, self.form.block_bytes(reader.width)))
+        beside = [f.offset(p, f.add(f.mul(index, 8), self.form.padded_depth)) for p in self.rows.pointers]
         reader.begun(at, stream=True)
-        sums: list[str] = []
-        for r in range(tile.rows):
-            first = "zeroinitializer"
-            if form.zero:
-                first = f.broadcast("i32", f.load("i32", row_address(f, rows, places, r, 4), 4), tile.lanes)
-            sums += [first] * tile.vectors
-        sums = [words.add(x, y) for x, y in zip(sums, begun, strict=True)] if begun else sums
-        forward = f.mul(index, form.block)
-        values: Sequence[str] = [*(f.offset(p, forward) for p in rows.pointers), reader.elements(at), *sums]
-        groups = -(-size // form.group)
-        if groups <= FEW_GROUPS and (digits or width <= FEW_SUMS):
-            for _ in range(groups):
-                values = group(values)
-        else:
-            with f.loop(0, groups, 1, list(zip(kinds, values, strict=True))) as loop:
-                loop.carry(*group(loop.carried))
-            values = loop.results
+        begun = self.begun(beside)
+        forward = f.mul(index, self.form.block)
+        pointers = [f.offset(p, forward) for p in self.rows.pointers]
+        values = self.groups([*pointers, reader.elements(at), *begun], -(-size // self.form.group))
         scales, zeros = reader.scales(at), reader.zeros(at)
-        found: list[list[str]] = []
-        for r in range(tile.rows):
-            integers = values[sources + 1 + r * tile.vectors :][: tile.vectors]
-            row: list[str] = [v.f.cast("sitofp", x, v.type, words.type) for x in integers]
-            if zeros:
-                minus = beside(places, r, 4)
-                row = [v.fma(minus, zero, x) for zero, x in zip(zeros, row)]
-            found.append(row)
-        if digits:
-            base = v.constant(256)
-            for lower in reversed(found[:-1]):
-                found[-1] = [v.fma(x, base, y) for x, y in zip(found[-1], lower)]
-            del found[:-1]
-        steps = [beside(places, r, 0) for r in range(len(found))]
+        integers = values[self.places :]
+        found = [
+            self.numbers(integers[r * tile.vectors :][: tile.vectors], zeros, beside, r)
+            for r in range(tile.rows)
+        ]
+        found = [self.joined(found)] if self.digits else found
+        steps = [self.beside(beside, r, 0) for r in range(len(found))]
         return [
             v.fma(x, v.mul(scales[j], steps[r]), totals[r * tile.vectors + j])
             for r, row in enumerate(found)
             for j, x in enumerate(row)
         ]
 
-    totals = replace(tile, rows=1).zeros() if digits else tile.zeros()
-    return _over_blocks(f, form, v.type, totals, block)
+    def begun(self, beside: Sequence[str]) -> list[str]:
+        """What the integers of a block begin with."""
+        f, tile, sums = self.f, self.tile, []
+        for r in range(tile.rows):
+            first = "zeroinitializer"
+            if self.form.zero:
+                word = f.load("i32", row_address(f, self.rows, beside, r, 4), 4)
+                first = f.broadcast("i32", word, tile.lanes)
+            sums += [first] * tile.vectors
+        return [self.words.add(x, y) for x, y in zip(sums, self.added, strict=True)] if self.added else sums
+
+    def beside(self, places: Sequence[str], row: int, byte: int) -> str:
+        """A number that goes with a block, in every lane."""
+        f = self.f
+        at = row_address(f, self.rows, places, row, byte)
+        return f.broadcast("float", f.load("float", at, 4), self.tile.lanes)
+
+    def groups(self, values: Sequence[str], count: int) -> Sequence[str]:
+        """What loops carry behind so many groups."""
+        if count <= FEW_GROUPS and (self.digits or self.width <= FEW_SUMS):
+            for _ in range(count):
+                values = self.group(values)
+            return values
+        kinds = ["ptr"] * self.places + [self.words.type] * self.width
+        with self.f.loop(0, count, 1, list(zip(kinds, values, strict=True))) as loop:
+            loop.carry(*self.group(loop.carried))
+        return loop.results
+
+    def group(self, values: Sequence[str]) -> list[str]:
+        """Behind one group, of which codes of four rows are one field."""
+        f, tile, reader = self.f, self.tile, self.reader
+        at, sums = values[: self.places], list(values[self.places :])
+        loaded = reader.group(at[-1], stream=True)
+        for field in range(8 // self.form.bits):
+            codes = [reader.codes(word, field) for word in loaded]
+            for r in range(tile.rows):
+                a = self.four(at, r, 4 * field)
+                for s, code in enumerate(codes, r * tile.vectors):
+                    sums[s] = product(f, tile, a, code, sums[s])
+        steps = [self.form.group] * len(self.rows.pointers) + [self.form.group_bytes(reader.width)]
+        return [*(f.offset(p, step) for p, step in zip(at, steps)), *sums]
+
+    def four(self, at: Sequence[str], row: int, k: int) -> str:
+        """Elements k to k+3 of a row, in every lane."""
+        f, lanes = self.f, self.tile.lanes
+        word = f.broadcast("i32", f.load("i32", row_address(f, self.rows, at, row, k), 4), lanes)
+        return f.cast("bitcast", word, vector_type("i8", 4 * lanes), self.words.type)
+
+    def numbers(
+        self, integers: Sequence[str], zeros: Sequence[str], beside: Sequence[str], row: int
+    ) -> list[str]:
+        """The sums of a row as float32, with what the columns' zero points add to them."""
+        v = self.reader.number
+        found: list[str] = [self.f.cast("sitofp", x, v.type, self.words.type) for x in integers]
+        if zeros:
+            minus = self.beside(beside, row, 4)
+            found = [v.fma(minus, zero, x) for zero, x in zip(zeros, found)]
+        return found
+
+    def joined(self, digits: Sequence[Sequence[str]]) -> list[str]:
+        """The sums of numbers from those of their digits, the lowest first."""
+        v, found = self.reader.number, list(digits[-1])
+        base = v.constant(256)
+        for lower in reversed(digits[:-1]):
+            found = [v.fma(x, base, y) for x, y in zip(found, lower)]
+        return found
 
 
 def multiply_add_kept(
@@ -421,12 +492,7 @@ def multiply_add_kept(
             found = reader.numbers(loaded, k, [])
             for j, x in enumerate(found):
                 f.store(v.type, x, f.offset(out, k * row + 4 * j * tile.lanes), 4 * tile.lanes)
-            for r in range(tile.rows):
-                a = f.load("float", row_address(f, rows, at, r, k), 4)
-                a = f.broadcast("float", a, tile.lanes)
-                for j in range(tile.vectors):
-                    s = r * tile.vectors + j
-                    sums[s] = v.fma(a, found[j], sums[s])
+            sums = _added(f, tile, rows, at, k, found, sums)
         steps = [f.mul(rows.step, form.group)] * sources + [form.group_bytes(reader.width), form.group * row]
         steps += [f.mul(ahead.step, form.group)] if ahead else []
         return [*(frozen(f, f.offset(p, step)) for p, step in zip(at, steps)), *sums]
