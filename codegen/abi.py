@@ -109,3 +109,8 @@ AT_LEAST = 0x200
 
 #: Bytes: what the arena, scratch, weights and every value in them begin with a multiple of.
 ALIGNMENT = 64
+
+
+def aligned(nbytes: int) -> int:
+    """So many bytes and those behind them up to a multiple of ALIGNMENT."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

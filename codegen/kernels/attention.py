@@ -38,6 +38,7 @@ from ..tiles.packing import pack_panel, padded
 from ..tiles.panel_operand import Panel, widened
 from ..tiles.softmax import Softmax
 from ..tiles.strides import broadcast_stride, row_major
+from ..tiles.words import Words
 
 BLOCK = 512  # keys whose weights for one tile still fit the first-level cache
 LEAST_BLOCK = 128  # keys that pay for correcting what was summed up before
@@ -241,7 +242,7 @@ class _Attention:
         self.tiles = dims.ceil_divide(shape.queries, self.rows)
         self.part = max(1, tiling.part // self.rows)
         needed = (*shape.row_steps, shape.inner_steps[Q], *shape.inner_steps[BIAS:])
-        self.words = list(dict.fromkeys(d for d in needed if isinstance(d, Dim)))
+        self.words = Words(needed)
         self.count = str(keys) if self.one_block and not self.masked else "%count"  # in the functions
 
     @property
@@ -258,9 +259,6 @@ class _Attention:
         if isinstance(step, Dim):
             return {f"{ENTRY}.softmax": SIZE, f"{ENTRY}.softmax.same": 0}
         return {f"{ENTRY}.softmax": step}
-
-    def word(self, dimension: Dimension) -> int | str:
-        return f"%w{self.words.index(dimension)}" if isinstance(dimension, Dim) else dimension
 
     def tile(self, height: int, vectors: int, rhs: str = FLOAT) -> mk.Tile:
         return mk.Tile(height, vectors, self.lanes, rhs=rhs)
@@ -324,7 +322,7 @@ class _Attention:
         """Blocks of keys, for each the tiles of query rows."""
         shape = self.shape
         keys = f.size(shape.keys)
-        words = [f"i64 {f.size(word)}" for word in self.words]
+        words = [f"i64 {word}" for word in self.words.values(f)]
         at = {name: f.offset("%scratch", place) for name, place in self.scratch.items()}
         step = [f.size(d) for d in shape.row_steps]
         blocks = "1"
@@ -450,7 +448,7 @@ class _Attention:
         sum; "rows" reads the keys from panels, "few" where they are."""
         names = ["%q", "%keys", "%panels", "%weights", "%factors", "%v", "%values", "%out", "%state"]
         names += ["%bias"] if self.shape.biased else []
-        numbers = ["%count", "%begin", "%end", *(f"%w{k}" for k in range(len(self.words)))]
+        numbers = ["%count", "%begin", "%end", *self.words.names]
         parameters = [f"ptr {n}" for n in names] + [f"i64 {n}" for n in numbers]
         with text.function(f"{ENTRY}.{name}{height}", parameters, attributes="nounwind noinline") as f:
             if name == "few":
@@ -464,7 +462,7 @@ class _Attention:
                     f.offset("%state", f.mul(loop.index, 2 * SIZE)),
                 ]
                 if self.shape.biased:
-                    step = self.word(self.shape.row_steps[BIAS])
+                    step = self.words.of(self.shape.row_steps[BIAS])
                     pointers.append(f.offset("%bias", f.mul(loop.index, step)))
                 arguments = [f"ptr {p}" for p in pointers]
                 arguments += [f"i64 {n}" for n in ("%count", "%begin", "%end")]
@@ -477,16 +475,16 @@ class _Attention:
 
     def steps_by(self, f: Function, apart: int | None) -> str:
         """Whether the biases of two keys are so far apart."""
-        return f.compare("eq", self.word(self.shape.inner_steps[BIAS]), apart or 0)
+        return f.compare("eq", self.words.of(self.shape.inner_steps[BIAS]), apart or 0)
 
     def scores(self, f: Function, height: int) -> None:
         """weights[r, key] = sum over d of q[r, d] * panels[d, key]"""
         tile, shape = self.tile(height, VECTORS), self.shape
-        step = self.word(shape.row_steps[Q])
+        step = self.words.of(shape.row_steps[Q])
         with f.loop(0, self.count, self.width) as loop:
             panel = f.offset("%panels", f.mul(loop.index, shape.depth * SIZE))
             place = f.offset("%weights", f.mul(loop.index, SIZE))
-            rows = mk.strided_rows(f, "%q", step, height, self.word(shape.inner_steps[Q]))
+            rows = mk.strided_rows(f, "%q", step, height, self.words.of(shape.inner_steps[Q]))
             chains = mk.chains_for(self.target, height, VECTORS)
             sums = mk.multiply_add(f, tile, tile.zeros(), rows, Panel(panel), shape.depth, chains=chains)
             mk.store_tile(
@@ -507,7 +505,7 @@ class _Attention:
     def dots(self, f: Function, height: int, index: str, key: Callable[[int], str]) -> None:
         """The weights of `lanes` keys; the key of lane i is key(i)."""
         v, lanes = Vectors(f, FLOAT, self.lanes), self.lanes
-        step, depth = self.word(self.shape.row_steps[K]), self.shape.depth
+        step, depth = self.words.of(self.shape.row_steps[K]), self.shape.depth
         products: list[list[str]] = [[] for _ in range(height)]
         for lane in range(lanes):
             row = f.offset("%keys", f.mul(key(lane), step))
@@ -517,7 +515,7 @@ class _Attention:
                 mk.prefetch_line(f, f.offset(place, f.mul(step, AHEAD)))
                 k = self.load(f, place, depth - d)
                 for r in range(height):
-                    at = f.offset("%q", f.mul(self.word(self.shape.row_steps[Q]), r))
+                    at = f.offset("%q", f.mul(self.words.of(self.shape.row_steps[Q]), r))
                     q = load_first(f, FLOAT, lanes, f.offset(at, d * SIZE), depth - d)
                     sums[r] = v.fma(q, k, sums[r])
             for r in range(height):
@@ -545,7 +543,7 @@ class _Attention:
 
     def values(self, f: Function, height: int, copied: bool) -> None:
         """out = (out * correction + weights V) * normaliser, a chunk of columns at a time."""
-        extent, row_step = self.shape.extent, self.word(self.shape.row_steps[V])
+        extent, row_step = self.shape.extent, self.words.of(self.shape.row_steps[V])
         for first, vectors in self.chunks(self.rows if copied else height):
             values = f.offset("%v", first * self.shape.item)
             if copied:
@@ -553,7 +551,7 @@ class _Attention:
             tile = self.tile(height, vectors, FLOAT if copied else self.shape.stored)
             columns = min(extent - first, tile.columns)
             rows = mk.strided_rows(f, "%weights", self.weights_row, height, SIZE)
-            out_step = self.word(self.shape.row_steps[OUT])
+            out_step = self.words.of(self.shape.row_steps[OUT])
 
             def place(r: int, j: int, first: int = first, step: int | str = out_step) -> str:
                 return f.offset(f.offset("%out", f.mul(step, r)), (first + j * self.lanes) * SIZE)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ...ir import dims
-from ...ir.dims import Dim, Dimension
 from ...ir.graph import Node
 from ...ir.ops import Attention
 from ...records import dataclass
@@ -31,6 +30,7 @@ from ..tiles import microkernel as mk
 from ..tiles.matrix import MatrixTile
 from ..tiles.packing import padded
 from ..tiles.softmax import Softmax
+from ..tiles.words import Words
 from .attention import BIAS, FLOAT, OUT, SIZE, K, Q, Shape, V, places_of, shape_of
 
 MOST_KEYS = 1024  # whose weights for one tile the second-level cache holds beside keys and values
@@ -124,11 +124,7 @@ class _Attention:
         self.weights_row = self.block * SIZE + 64  # rows a multiple of 4 KiB apart share cache sets
         self.narrow_row = self.block * 2 + 64
         self.tiles = dims.ceil_divide(shape.queries, self.tiling.rows)
-        self.words = list(dict.fromkeys(d for d in shape.row_steps if isinstance(d, Dim)))
-
-    def word(self, dimension: Dimension) -> int | str:
-        """A distance in a function of a tile."""
-        return f"%w{self.words.index(dimension)}" if isinstance(dimension, Dim) else dimension
+        self.words = Words(shape.row_steps)
 
     def scratch(self) -> dict[str, int]:
         """Where a thread's own memory holds what."""
@@ -200,7 +196,7 @@ class _Attention:
                     pointers.append(f.offset(bias, f.mul(before, inner)))
                 state = f.offset(at["state"], f.mul(f.sub(number, first), self.tiling.rows * 2 * SIZE))
                 words = [f"ptr {p}" for p in (*pointers, state, "%scratch")]
-                words += [f"i64 {n}" for n in (height, *numbers, *map(f.size, self.words))]
+                words += [f"i64 {n}" for n in (height, *numbers, *self.words.values(f))]
                 self.call_tile(f, height, words)
 
             for height, skipped, start, stop in ranges:
@@ -309,14 +305,14 @@ class _Attention:
     def emit_tile(self, k: KernelText, high: int) -> None:
         """tile{high}: a block of keys for some rows, for which the registers have their sizes."""
         pointers = ["%q", "%out", *(["%bias"] if self.shape.biased else []), "%state", "%scratch"]
-        numbers = ["%rows", "%count", "%begin", "%end", *(f"%w{n}" for n in range(len(self.words)))]
+        numbers = ["%rows", "%count", "%begin", "%end", *self.words.names]
         parameters = [*(f"ptr {n}" for n in pointers), *(f"i64 {n}" for n in numbers)]
         with k.function(f"{ENTRY}.tile{high}", parameters, attributes="nounwind noinline") as f:
             at = {name: f.offset("%scratch", place) for name, place in self.scratch().items()}
             tile = MatrixTile(self.unit, matrix.WIDE, high)
             whole, query_row = self.whole(f, self.count), self.depth * 2
             with f.loop(0, "%rows") as row:
-                source = f.offset("%q", f.mul(row.index, self.word(self.shape.row_steps[Q])))
+                source = f.offset("%q", f.mul(row.index, self.words.of(self.shape.row_steps[Q])))
                 self.narrow(
                     f,
                     source,
@@ -344,7 +340,7 @@ class _Attention:
         words = [f"ptr {p}" for p in (weights, f.offset(at["factors"], f.mul(row, 2 * SIZE)))]
         words.append(f"ptr {f.offset('%state', f.mul(row, 2 * SIZE))}")
         if self.shape.biased:
-            step = self.word(self.shape.row_steps[BIAS])
+            step = self.words.of(self.shape.row_steps[BIAS])
             words.append(f"ptr {f.offset('%bias', f.mul(row, step))}")
         f.run(f"@{ENTRY}.softmax", *words, f"i64 {self.count}", "i64 %begin", "i64 %end")
         to = f.offset(at["narrow"], f.mul(row, self.narrow_row))
@@ -371,7 +367,7 @@ class _Attention:
     def finish(self, f: Function, sums: str, factors: str, first: int) -> None:
         """A panel's columns of the result: what was summed so far, for the row's new maximum, and these sums
         times the row's normaliser."""
-        v, step = Vectors(f, FLOAT, self.lanes), self.word(self.shape.row_steps[OUT])
+        v, step = Vectors(f, FLOAT, self.lanes), self.words.of(self.shape.row_steps[OUT])
         begins = f.compare("ne", "%begin", 0)
         with f.loop(0, "%rows") as row:
             place = f.offset(factors, f.mul(row.index, 2 * SIZE))

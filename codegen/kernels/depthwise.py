@@ -49,7 +49,7 @@ from ..tiles.blocked_epilogue import (
     packed_operands,
 )
 from ..tiles.channel_panels import Panels
-from ..tiles.lines import Lines, cut_lines, shared_lines
+from ..tiles.lines import InLines, Lines, cut_lines, shared_lines
 from ..tiles.microkernel import fused
 from ..tiles.panel_operand import load_widened
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
@@ -225,7 +225,7 @@ def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | N
 
 
 @dataclass(frozen=True)
-class DepthwisePlan:
+class DepthwisePlan(InLines):
     """A convolution over images as they are stored, in strips of `rows` rows, and of single ones behind."""
 
     x: Image
@@ -245,10 +245,6 @@ class DepthwisePlan:
         return []
 
     @property
-    def single_row(self) -> bool:
-        return self.out.height == 1
-
-    @property
     def leaves_rows(self) -> bool:
         """Whether strips may leave rows, which are then computed one by one."""
         height = self.out.height
@@ -262,11 +258,6 @@ class DepthwisePlan:
     def start(self) -> Dimension:
         """Bytes from a plane's beginning to the first tap of pixel (0, 0)."""
         return self.x.origin - self.window.before[0] * self.x.row - self.window.before[1] * self.x.pixel
-
-    @property
-    def length(self) -> Dimension:
-        """Rows of the output, or pixels of a single row."""
-        return self.out.width if self.single_row else self.out.height
 
     @property
     def products(self) -> int:

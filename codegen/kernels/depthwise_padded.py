@@ -13,7 +13,7 @@ from dataclasses import field
 from typing import ClassVar
 
 from ...ir import dims
-from ...ir.graph import Constant, Node
+from ...ir.graph import Node
 from ...ir.ops import Conv
 from ...records import dataclass
 from ...target import Target
@@ -91,9 +91,7 @@ def _estimate(node: Node[Conv], target: Target, axes: tuple[Taps, Taps], lanes: 
     return found + around_tiles(target, node)
 
 
-def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | None:
-    """As for `depthwise.py`."""
-    return depthwise.pack(node, choice, operand)
+pack = depthwise.pack
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from itertools import product
 
 from ...ir import dims
 from ...ir.dims import Dimension
-from ...ir.graph import Constant, Node
+from ...ir.graph import Node
 from ...ir.ops import Conv
 from ...records import dataclass
 from ...target import Target
@@ -128,9 +128,7 @@ def _estimate(node: Node[Conv], target: Target, win: Window, lanes: Lanes) -> Es
     return found + around_tiles(target, node)
 
 
-def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | None:
-    """Weights as [block of output channels][tap][channel of the group][block], idle lanes zero."""
-    return depthwise.pack(node, choice, operand)
+pack = depthwise.pack
 
 
 # Code --------------------------------------------------------------------------------------------

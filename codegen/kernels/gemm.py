@@ -21,7 +21,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from ...ir import dims, dtypes, expr
-from ...ir.dims import Dim, Dimension
+from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node
 from ...ir.ops import Contract
 from ...target import LINE, Target
@@ -38,6 +38,7 @@ from ..tiles.lines import Lines, shared_lines
 from ..tiles.packing import pack_columns, pack_panel, padded
 from ..tiles.panel_operand import Ahead, Panel
 from ..tiles.stored_form import stored_form
+from ..tiles.words import Words
 
 # Choosing ----------------------------------------------------------------------------------------
 
@@ -132,7 +133,7 @@ class Gemm:
         self.extra = [index + 1 for index in used if index > 0]  # the node's inputs
         self.tiles = dims.ceil_divide(product.m.size, tiling.rows)
         self.panels = dims.ceil_divide(product.n.size, self.width)
-        self.words = self._words()
+        self.words = Words(self._told())
         self.heights = self._heights()
         self.versions = self._versions()
 
@@ -156,8 +157,8 @@ class Gemm:
         """Of one matrix of panels."""
         return self.depth * self.columns * self.sizes[B]
 
-    def _words(self) -> list[Dim]:
-        """What tiles must be told because only the run knows it."""
+    def _told(self) -> list[Dimension]:
+        """What tiles must be told where only the run knows it."""
         p = self.product
         needed = [self.step_of(p.m, operand) for operand in (A, C, *(k + 1 for k in self.extra))]
         for level, axis in enumerate(p.k):
@@ -165,7 +166,7 @@ class Gemm:
             needed.append(self.step_of(axis, B) if self.direct else self.steps_inside(level))
         if self.body is not None:
             needed += [n.value for n in expr.topological(self.body) if n.op == "size"]
-        return list(dict.fromkeys(d for d in needed if isinstance(d, Dim)))
+        return needed
 
     def steps_inside(self, level: int) -> Dimension:
         """Steps of k in one step of its axis `level`."""
@@ -189,10 +190,6 @@ class Gemm:
 
     # Tiles ---------------------------------------------------------------------------------------
 
-    def word(self, dimension: Dimension) -> int | str:
-        """A dimension inside a tile's function."""
-        return f"%w{self.words.index(dimension)}" if isinstance(dimension, Dim) else dimension
-
     def tile(self, height: int, vectors: int) -> mk.Tile:
         p = self.product
         stored = self.tiling.stored or p.rhs
@@ -201,7 +198,7 @@ class Gemm:
     def parameters(self) -> tuple[list[str], list[str]]:
         """Pointers and numbers that a tile's function takes."""
         pointers = ["%a", "%b", "%c", *(f"%e{k}" for k in self.extra), "%scratch", *["%ahead"] * self.shared]
-        return pointers, [*(f"%w{k}" for k in range(len(self.words))), *["%share"] * self.shared, "%columns"]
+        return pointers, [*self.words.names, *["%share"] * self.shared, "%columns"]
 
     def emit_tile(self, text: Text, name: str, tile: mk.Tile, columns: int | str | None) -> None:
         """The function of one kind of tile: the sum over k, then the epilogue, or its call."""
@@ -240,17 +237,17 @@ class Gemm:
             f.statement("ret void")
 
     def out(self) -> Place:
-        return Place("%c", self.product.result, self.word(self.step_of(self.product.m, C)))
+        return Place("%c", self.product.result, self.words.of(self.step_of(self.product.m, C)))
 
     def epilogue(self) -> Epilogue:
         p = self.product
         operands = {
             k - 1: Operand(
-                f"%e{k}", p.extra[k - 2], self.word(self.step_of(p.m, k + 1)), p.n.strides[k + 1] == 1
+                f"%e{k}", p.extra[k - 2], self.words.of(self.step_of(p.m, k + 1)), p.n.strides[k + 1] == 1
             )
             for k in self.extra
         }
-        return Epilogue(self.body, operands, lambda d: str(self.word(d)), self.bounds)
+        return Epilogue(self.body, operands, lambda d: str(self.words.of(d)), self.bounds)
 
     def sums(
         self,
@@ -264,10 +261,10 @@ class Gemm:
     ) -> list[str]:
         """start + the sum over the axes of k from `level` on, the last in the tile's own loop."""
         p = self.product
-        axis, a_step = p.k[level], self.word(self.step_of(p.k[level], A))
-        b_step = self.word(self.step_of(axis, B)) if self.direct else tile.panel_step
+        axis, a_step = p.k[level], self.words.of(self.step_of(p.k[level], A))
+        b_step = self.words.of(self.step_of(axis, B)) if self.direct else tile.panel_step
         if level == len(p.k) - 1:
-            a_row = self.word(self.step_of(p.m, A))
+            a_row = self.words.of(self.step_of(p.m, A))
             if self.tiling.copied:
                 a_row, a_step = self.copied_apart
             a_rows = mk.strided_rows(f, a, a_row, tile.rows, a_step)
@@ -284,14 +281,14 @@ class Gemm:
                 start,
                 a_rows,
                 panel,
-                self.word(axis.size),
+                self.words.of(axis.size),
                 # Every column of a row is summed in one order: an edge splits its sums as whole panels do.
                 chains=mk.chains_for(self.target, tile.rows, self.tiling.vectors),
                 streams=streams,
             )
         if not self.direct:
-            b_step = f.mul(b_step, self.word(self.steps_inside(level)))
-        with f.loop(0, self.word(axis.size), 1, [(tile.vector, v) for v in start]) as loop:
+            b_step = f.mul(b_step, self.words.of(self.steps_inside(level)))
+        with f.loop(0, self.words.of(axis.size), 1, [(tile.vector, v) for v in start]) as loop:
             a_next = f.offset(a, f.mul(loop.index, a_step))
             b_next = f.offset(b, f.mul(loop.index, b_step))
             loop.carry(*self.sums(f, tile, level + 1, a_next, b_next, loop.carried, columns))
@@ -302,7 +299,7 @@ class Gemm:
         rows = self.product.m.size
         once = self.tiling.source == "constant" and (rows == tile.rows or not isinstance(rows, int))
         whole = replace(tile, vectors=self.tiling.vectors)
-        return mk.streams_for(self.target, whole, self.word(depth)) if once else 1
+        return mk.streams_for(self.target, whole, self.words.of(depth)) if once else 1
 
     # The next panel ------------------------------------------------------------------------------
 
@@ -543,7 +540,7 @@ class Gemm:
         at[B] = b or constant
         if self.tiling.copied:
             at[A] = self.copied_rows(f)
-        numbers = [f.size(word) for word in self.words]
+        numbers = self.words.values(f)
         pointers = [*at, "%scratch"]
         if self.shared:
             ahead, share = self.shares(f, constant, row, height)

@@ -137,7 +137,7 @@ class Axpy(Gemm):
         pointers, numbers = self.parameters()
         parameters = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in numbers]
         with text.function(f"{name}{tile.rows}", parameters, attributes="nounwind noinline") as f:
-            depth, together = self.word(self.product.depth), steps_together(self.target, tile.rows)
+            depth, together = self.words.of(self.product.depth), steps_together(self.target, tile.rows)
             self.for_vectors(f, lambda at, count: self.store_sums(f, tile, at, tile.zeros()))
             even = f.round_down(depth, together)
             with f.loop(0, even, together) as loop:
@@ -164,9 +164,9 @@ class Axpy(Gemm):
         """Adds what rows k..k + count - 1 of B give to the sums of all rows of A. Their products are summed
         up before, so that sums of many terms lose less than one by one."""
         p, v = self.product, Vectors(f, tile.accumulate, tile.lanes)
-        down, along = (self.word(self.step_of(axis, A)) for axis in (p.m, p.k[0]))
+        down, along = (self.words.of(self.step_of(axis, A)) for axis in (p.m, p.k[0]))
         size = dtypes.itemsize(tile.rhs)
-        row = self.word(self.step_of(p.k[0], B))
+        row = self.words.of(self.step_of(p.k[0], B))
         steps = [f.add(k, step) for step in range(count)]
         starts = [f.offset("%b", f.mul(step, row)) for step in steps]
 

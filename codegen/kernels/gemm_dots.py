@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from ...ir import dims, dtypes
-from ...ir.dims import Dim
+from ...ir.dims import Dimension
 from ...ir.graph import Node
 from ...ir.ops import Contract
 from ...target import Target
@@ -124,9 +124,8 @@ def emit(node: Node, choice: Choice[Tiling], target: Target) -> Code:
 class Dots(Gemm):
     """Writes the tiles, whose sums run along k."""
 
-    def _words(self) -> list[Dim]:
-        across = self.step_of(self.product.n, B)
-        return list(dict.fromkeys([*super()._words(), *([across] if isinstance(across, Dim) else [])]))
+    def _told(self) -> list[Dimension]:
+        return [*super()._told(), self.step_of(self.product.n, B)]
 
     def sums(
         self,
@@ -141,8 +140,8 @@ class Dots(Gemm):
         """The sums of every row of a tile as a vector of C."""
         p, lanes = self.product, tile.lanes
         count = together(self.target, tile.rows, lanes)
-        rows = [f.offset(a, f.mul(self.word(self.step_of(p.m, A)), r)) for r in range(tile.rows)]
-        across = self.word(self.step_of(p.n, B))
+        rows = [f.offset(a, f.mul(self.words.of(self.step_of(p.m, A)), r)) for r in range(tile.rows)]
+        across = self.words.of(self.step_of(p.n, B))
         parts: list[list[str]] = [[] for _ in rows]
         for first in range(0, lanes, count):
             places: list[int | str] = list(range(first, first + count))
@@ -159,7 +158,7 @@ class Dots(Gemm):
     ) -> list[list[str]]:
         """Of every row and column a vector whose lanes add up to their product."""
         p, lanes, zero = self.product, tile.lanes, Vectors(f, tile.accumulate, tile.lanes).constant(0)
-        steps, left = f.divide(self.word(p.k[0].size), lanes)
+        steps, left = f.divide(self.words.of(p.k[0].size), lanes)
         types = (p.lhs, *rows), (p.rhs, *columns)
 
         def added(sums: Sequence[str], index: str, count: str | None) -> list[str]:

@@ -205,9 +205,8 @@ class Matrices(Gemm):
         alone = is_whole(self.product, self.unit) and not isinstance(self.product.m.size, int)
         return dims.compare("lt", self.tiling.rows, self.product.m.size) if alone else 1
 
-    def _words(self) -> list[dims.Dim]:
-        row = [self.row_bytes] if isinstance(self.row_bytes, dims.Dim) else []
-        return list(dict.fromkeys([*super()._words(), *row]))
+    def _told(self) -> list[Dimension]:
+        return [*super()._told(), self.row_bytes]
 
     # Tiles ---------------------------------------------------------------------------------------
 
@@ -220,7 +219,7 @@ class Matrices(Gemm):
         parameters = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in (*numbers, "%rows")]
         parameters += ["ptr %ahead", *(["i64 %begun", "i64 %steps"] if self.in_runs else [])]
         with text.function(f"{name}.{lines}", parameters, attributes="nounwind noinline") as f:
-            row = self.word(self.row_bytes)
+            row = self.words.of(self.row_bytes)
             below, out = self.unit.rows, self.out()
             plain = self.body is None and p.result == p.accumulate and columns is None and not self.in_runs
             raw = out if plain else Place("%scratch", p.accumulate, tile.line)
@@ -312,7 +311,7 @@ class Matrices(Gemm):
     def emit_part(self, f: KernelFunction, places: dict[int, str], part: tuple[str, str], group: str) -> None:
         """The tiles of a part: panels in turn, each run of whose steps meets all rows, or for all rows the
         panels."""
-        words = [f"i64 {f.size(word)}" for word in self.words]
+        words = [f"i64 {word}" for word in self.words.values(f)]
 
         def tile(rows: tuple[str, str, str], panel: tuple[str, str, str], run: tuple[str, str]) -> None:
             (height, row, number), (name, index, columns), (begun, steps) = rows, panel, run

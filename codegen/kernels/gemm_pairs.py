@@ -134,7 +134,7 @@ class OfPairs(Gemm):
 
         def rows(place: list[str]) -> mk.Rows:
             return mk.strided_rows(
-                f, f.offset(a, place[0]), self.word(self.step_of(self.product.m, A)), tile.rows, 1
+                f, f.offset(a, place[0]), self.words.of(self.step_of(self.product.m, A)), tile.rows, 1
             )
 
         behind = f.offset(b, dims.number(self.depth) // GROUP * tile.panel_step)

@@ -256,8 +256,8 @@ class Stored(Gemm):
         if self.kind == OTHER:
             return super().sums(f, tile, level, a, b, start, columns)
         p = self.product
-        step = self.word(self.step_of(p.k[0], A))
-        rows = mk.strided_rows(f, a, self.word(self.step_of(p.m, A)), tile.rows, step)
+        step = self.words.of(self.step_of(p.k[0], A))
+        rows = mk.strided_rows(f, a, self.words.of(self.step_of(p.m, A)), tile.rows, step)
         if self.kind == FIRST:
             ahead = self.ahead(tile) if self.shared else None
             return panels.multiply_add_kept(f, tile, rows, b, self.form, self.decoded(f), ahead)

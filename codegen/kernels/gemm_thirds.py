@@ -444,7 +444,7 @@ class _Thirds(Matrices):
         """The sums of all rows, from A's and the panel's float32."""
         tile, step = self.tile(1, vectors), self.sizes[A]
         with f.loop(0, "%rows") as loop:
-            row = f.offset("%a", f.mul(loop.index, self.word(self.step_of(self.product.m, A))))
+            row = f.offset("%a", f.mul(loop.index, self.words.of(self.step_of(self.product.m, A))))
             rows = mk.strided_rows(f, row, 0, 1, step)
             chains = mk.chains_for(self.target, 1, self.tiling.vectors)
             depth, form = dims.number(self.product.depth), self.tiling.form
@@ -526,7 +526,7 @@ class _Thirds(Matrices):
             return super().sums(f, tile, level, a, b, start, columns)
         if self.of_digits(tile.rows):
             return gemm_stored.digit_sums(f, tile, a, b, form, self.target)
-        rows = mk.strided_rows(f, a, self.word(self.step_of(p.m, A)), tile.rows, self.sizes[A])
+        rows = mk.strided_rows(f, a, self.words.of(self.step_of(p.m, A)), tile.rows, self.sizes[A])
         chains = mk.chains_for(self.target, tile.rows, self.tiling.vectors)
         return stored_panel.multiply_add_decoded(f, tile, rows, b, form, chains)
 
@@ -583,7 +583,7 @@ class _Thirds(Matrices):
 
     def emit_few(self, f: KernelFunction, places: dict[int, str], group: str) -> None:
         operands = {**places, A: self.unsplit}
-        words = [f.size(word) for word in self.words]
+        words = self.words.values(f)
 
         def panel(name: str, number: str, columns: str) -> None:
             def tile(height: int, row: str, _: str) -> None:
@@ -683,7 +683,7 @@ class _Thirds(Matrices):
         with f.when(run.is_last):
             rows = f.offset(self.unsplit, f.mul(row, f.size(self.step_of(self.product.m, A))))
             pointers = [rows, *found[B + 1 :], sums, panel.wide]
-            words = [*(f.size(word) for word in self.words), panel.columns, height]
+            words = [*self.words.values(f), panel.columns, height]
             arguments = [*(f"ptr {x}" for x in pointers), *(f"i64 {x}" for x in words)]
             f.statement(f"call void @{ENTRY}.{panel.name}.end({', '.join(arguments)})")
 

@@ -594,7 +594,7 @@ def emit_share(f: KernelFunction, plan: WinogradPlan, share: Share, run: str) ->
     for kind in plan.kinds:
         begin, end = plan.run_of(f, kind, run)
         with f.loop(begin, end) as panels:
-            block = plan.first_block(f, kind, panels.index)
+            block = kind.first_block(f, panels.index)
             if plan.out.stored.halo != (0, 0):
                 with plan.cleared(f, share.n, share.group, share.bands) as (n, rows):
                     clear_planes(f, plan.out.stored, n, block, kind.vectors, rows)

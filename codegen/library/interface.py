@@ -13,7 +13,7 @@ from dataclasses import field
 
 from ...records import dataclass
 from ...version import ABI_MAJOR, ABI_MINOR
-from ..abi import ALIGNMENT
+from ..abi import ALIGNMENT, aligned
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class LoweredDescription:
         """Bytes of arena and scratch for one thread, -1 when the inputs decide."""
         if not self.static:
             return -1
-        return _aligned(self.arena_bytes) + max(_aligned(self.scratch_bytes), ALIGNMENT)
+        return aligned(self.arena_bytes) + max(aligned(self.scratch_bytes), ALIGNMENT)
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -157,10 +157,6 @@ class LibraryDescription:
                 "workspace_bytes": self.workspace_bytes if self.static else None,
             }
         )
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def symbol_prefix(name: str) -> str:

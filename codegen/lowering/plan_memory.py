@@ -23,7 +23,7 @@ from ...ir.graph import Constant, Graph, Node, TensorType, Type, Value, walk
 from ...ir.ops import If, Loop, Reorder, RuntimeCall
 from ...ir.verify import InvalidGraph
 from ...records import dataclass
-from ..abi import ALIGNMENT, VALUE_BYTES
+from ..abi import VALUE_BYTES, aligned
 from ..kernel import Code
 from .views import are_apart, parts_of, root_of, view_of
 
@@ -530,10 +530,6 @@ def place(buffers: list[Buffer]) -> int:
     return end
 
 
-def _rounded(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
-
-
 def _first_fit(buffers: list[Buffer], by_use: bool) -> tuple[int, int, dict[int, int]]:
     """(bytes of the whole, the most in use at one position, the offset of each buffer by its id): one after
     the other at the lowest place that is free while it is in use. In the order of use what is not any more
@@ -542,7 +538,7 @@ def _first_fit(buffers: list[Buffer], by_use: bool) -> tuple[int, int, dict[int,
     end = most = 0
     offsets = {}
     for buffer in buffers:
-        offset, size = 0, _rounded(number(buffer.nbytes))
+        offset, size = 0, aligned(number(buffer.nbytes))
         if by_use:
             placed = [entry for entry in placed if entry[2].last >= buffer.first]
             most = max(most, size + sum(high - low for low, high, _ in placed))

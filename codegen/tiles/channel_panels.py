@@ -17,6 +17,7 @@ from ...records import dataclass
 from ...target import Dot, Target
 from .. import costs
 from ..kernel import NEAR
+from ..text.emitter import Function
 from .microkernel import most_rows, step_time
 from .packing import in_pairs
 
@@ -59,6 +60,10 @@ class Panels:
     @property
     def width(self) -> int:
         return self.vectors * self.lanes
+
+    def first_block(self, f: Function, panel: str) -> str:
+        """Of the output channels of the panel-th of these panels."""
+        return f.add(self.block, f.mul(panel, self.vectors))
 
     def registers(self, target: Target, dtype: str) -> int:
         """Vector registers that hold sums of type dtype for one pixel."""

@@ -21,7 +21,7 @@ from ..text.emitter import ENTRY, Function, scalar_type
 from .blocked import Image, Lattice, Window, Wrapped, clear_planes, cover, gathered, spread
 from .blocked_epilogue import COLUMN, Epilogue, Finish
 from .channel_panels import Panels, PanelTiling, panels_of, widest
-from .lines import Lines, Order, cut_lines, order_of, ordered, shared_lines
+from .lines import InLines, Lines, Order, cut_lines, order_of, ordered, shared_lines
 from .microkernel import Address, Tile, load_tile, most_rows, plus, step_time, store_tile, widen_panel
 from .panel_operand import Ahead, Panel
 from .run_packing import RunPanels
@@ -57,7 +57,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class ConvPlan:
+class ConvPlan(InLines):
     """A convolution over images as they are stored. `start`: bytes from a plane's beginning to the first tap
     of pixel (0, 0); `dtype`: of sums, and of weights but for a `dot` product; `rows`, `widths`: the tiles, of
     one width or two where sizes are known; `fetched`: whether each fetches a share of the next panel.
@@ -113,16 +113,6 @@ class ConvPlan:
     def once(self) -> bool:
         """Whether a single tile reads a panel, most of the time, and that for a single pixel."""
         return self.out.height == self.out.width == 1 == dims.typical(self.out.batch)
-
-    @property
-    def single_row(self) -> bool:
-        """Whether lines are pixels rather than rows."""
-        return self.out.height == 1
-
-    @property
-    def length(self) -> Dimension:
-        """The lines of the output."""
-        return self.out.width if self.single_row else self.out.height
 
     @property
     def line_step(self) -> int:
@@ -236,7 +226,7 @@ class ConvPlan:
 
     def first_block(self, f: KernelFunction, panels: Panels, panel: str) -> str:
         """Of the output channels of the panel-th panel of its kind."""
-        return f.add(panels.block, f.mul(panel, panels.vectors))
+        return panels.first_block(f, panel)
 
     def packed(self, f: KernelFunction) -> str:
         """The address of the packed weights."""

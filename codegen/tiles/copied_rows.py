@@ -12,19 +12,16 @@ from ...records import dataclass
 from ..kernel import KernelFunction
 from ..text.memory import clear_bytes, copy_bytes
 from .blocked import Image, Window
+from .lines import InLines
 
 
 @dataclass(frozen=True)
-class CopiedRows:
+class CopiedRows(InLines):
     """Of the `dense` image what some lines of the result `out` read: rows, or of a single row pixels."""
 
     dense: Image
     out: Image
     window: Window
-
-    @property
-    def single_row(self) -> bool:
-        return self.out.height == 1
 
     def image(self, lines: int) -> Image:
         """What so many lines read, as an image that begins with the first tap of the first of them."""

@@ -17,11 +17,28 @@ from ...target import Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import KernelFunction
+from .blocked import Image
 
 SOME = 4  # images of a batch of which only the run knows how many there are
 
 #: What is outermost: the panels of an image, the lines of an image, or panels over all images of a batch.
 Order = Literal["panels", "lines", "batch"]
+
+
+class InLines:
+    """What goes through the image `out` by lines."""
+
+    out: Image
+
+    @property
+    def single_row(self) -> bool:
+        """Whether lines are pixels rather than rows."""
+        return self.out.height == 1
+
+    @property
+    def length(self) -> Dimension:
+        """How many lines there are."""
+        return self.out.width if self.single_row else self.out.height
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ class _Packing:
     def _first_block(self, panel: str) -> str:
         f, kind, firsts = self.f, self.kind, self.panels.firsts
         if not firsts:
-            return f.add(kind.block, f.mul(panel, kind.vectors))
+            return kind.first_block(f, panel)
         table = f.text.table("i64", list(map(str, firsts)), f"{ENTRY}.firsts")
         return f.load("i64", f.element(table, f.add(kind.first, panel), 8), 8)
 

@@ -302,7 +302,7 @@ class WinogradPlan:
 
         def place(f: KernelFunction, kind: Panels, panel: str) -> tuple[str, str, str]:
             if not self.grouped:
-                return self.panel_offset(f, self.first_block(f, kind, panel)), "0", str(self.x.channels)
+                return self.panel_offset(f, kind.first_block(f, panel)), "0", str(self.x.channels)
             start, first, depth = self.span_words(f, kind, panel)
             low = f.mul(first, self.block)
             return start, low, f.add(low, depth)
@@ -310,10 +310,6 @@ class WinogradPlan:
         return RunPanels(self.kinds, self.block, 1, place, self.convolved)
 
     # Places --------------------------------------------------------------------------------------
-
-    def first_block(self, f: Function, kind: Panels, panel: str) -> str:
-        """The panel's first block of output channels."""
-        return f.add(kind.block, f.mul(panel, kind.vectors))
 
     def panel_offset(self, f: Function, block: str) -> str:
         """Where the weights of the panel with that first block begin, in bytes."""
@@ -341,7 +337,7 @@ class WinogradPlan:
         """Where the weights of a panel begin."""
         if self.grouped:
             return self.span_of(f, kind, panel)[0]
-        return f.offset(f.input(1), self.panel_offset(f, self.first_block(f, kind, panel)))
+        return f.offset(f.input(1), self.panel_offset(f, kind.first_block(f, panel)))
 
     def panel_u(self, f: Function, kind: Panels, u: str, panel: str) -> str:
         """Where U of the panel-th panel of a kind begins."""
