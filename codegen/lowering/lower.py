@@ -91,7 +91,7 @@ def lower(
 
 
 def emit_kernels(
-    graph: Graph, target: Target, emitted: Callable[[Code], None], numbers: Collection[Constant] = frozenset()
+    graph: Graph, target: Target, emitted: Callable[[Code], None], numbers: Collection[Constant]
 ) -> dict[Node, Code]:
     """The code of every node that a kernel runs; equal nodes have the same, emitted once. numbers: those that
     code does not depend on."""

@@ -86,7 +86,7 @@ def channel_range(first: int, last: int, inside: int, made: int, together: int) 
 
 
 def channel_ranges(
-    channels: int, outputs: int, groups: int, block: int, vectors: int, together: int = 1
+    channels: int, outputs: int, groups: int, block: int, vectors: int, together: int
 ) -> list[tuple[int, int]]:
     """For each of the panels of `vectors` blocks the input channels (first, beyond the last) that it sums
     over."""

@@ -622,7 +622,7 @@ def load_tile(f: Function, tile: Tile, address: Address, columns: Count = None) 
     return values
 
 
-def load_row(f: Function, tile: Tile, pointer: str, columns: Count = None) -> list[str]:
+def load_row(f: Function, tile: Tile, pointer: str, columns: Count) -> list[str]:
     """Accumulators that all begin with one row in memory: a bias."""
     size = dtypes.itemsize(tile.accumulate)
     row = replace(tile, rows=1)

@@ -74,7 +74,7 @@ class Panel:
         return replace(self, pointer=pointers[0], ahead=ahead)
 
 
-def load_group(f: Function, dtype: str, group: int, lanes: int, pointer: str, count: Count = None) -> str:
+def load_group(f: Function, dtype: str, group: int, lanes: int, pointer: str, count: Count) -> str:
     """`group` neighbours in memory in every lane: <lanes * group x dtype>. Where only the first `count` of
     them are there, a number or an i64 of the run above 0, the others are zero and not read."""
     size, word = dtypes.itemsize(dtype), f"i{8 * group * dtypes.itemsize(dtype)}"

@@ -209,7 +209,7 @@ def add_step(
     lhs: Sequence[str],
     row: int | str,
     panel: str,
-    others: Sequence[Writer] = (),
+    others: Sequence[Writer],
 ) -> None:
     """Adds the products of one step; `others` write what vectors do meanwhile."""
     loaded: tuple[int | None, int | None] = (None, None)

@@ -115,7 +115,7 @@ class WinogradPlan:
         window: CutWindow,
         arithmetic: Arithmetic,
         spans: Sequence[tuple[int, int]],
-        folded: int = 1,
+        folded: int,
     ):
         tiling = choice.tiling
         self.arithmetic = arithmetic
