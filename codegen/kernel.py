@@ -272,6 +272,7 @@ def offered(fact: FactT | None, node: Node) -> FactT:
 
 
 def single(step: Step, over: Sequence[int] = ()) -> Code:
+    """The code of one step."""
     return Code((step,), (), tuple(over))
 
 

@@ -89,6 +89,7 @@ def is_summed(node: Node, target: Target) -> TypeGuard[Node[Conv]]:
 
 
 def window(node: Node[Conv]) -> Window:
+    """The window of a Conv node's weights over its image."""
     op = node.op
     return window_of(dims.numbers(node.inputs[1].shape[2:]), op.strides, op.dilations, op.pads)
 
@@ -287,6 +288,8 @@ def packed_groups(
 
 
 def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> ConvPlan:
+    """How a Conv node goes through its images: as one row of pixels where it is pointwise and rows need not
+    end."""
     x, out, win = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor), window(node)
     epilogue, kinds = Epilogue(node, out.block), kinds_of(out.channels, out.block, tiling)
     if tiling.gathered:

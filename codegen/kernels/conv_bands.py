@@ -275,6 +275,7 @@ class BandPlan:
 
 
 def plan_of(node: Node[Fused], choice: Choice[Bands], target: Target) -> BandPlan:
+    """How the members of a fused node go through bands of rows, between images that hold a band each."""
     members, block, tiling = members_of(node), choice.block, choice.tiling
     out = image_of(node.outputs[0].tensor)
     expanded, slid = _between(members, block, tiling.rows)

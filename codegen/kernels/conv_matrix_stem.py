@@ -63,6 +63,7 @@ def estimate(node: Node[Conv], target: Target, tiling: MatrixTiling, unit: Matri
 
 
 def packing_estimate(node: Node[Conv], target: Target) -> Estimate:
+    """Of the step that interleaves the channels of the image."""
     x = node.inputs[0].tensor
     vectors = dims.typical(x.count) / target.block
     return costs.compute(target, 2 * costs.CONVERTED * vectors) + costs.move(

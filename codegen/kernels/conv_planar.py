@@ -204,6 +204,7 @@ class PlanarPlan:
 
 
 def plan_of(node: Node[Conv], target: Target, tiling: Tiling, lines: int) -> PlanarPlan:
+    """How a Conv node reads its dense image, `lines` lines of the output at a time."""
     dense, out, win = group_images(node)
     rows, lanes = CopiedRows(dense, out, win), target.lanes(node.op.accumulate)
     read, phases = rows.image(lines), win.strides[1]

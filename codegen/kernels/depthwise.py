@@ -132,6 +132,7 @@ def _is_narrow(node: Node) -> bool:
 
 
 def lanes_of(node: Node[Conv], block: int) -> Lanes | None:
+    """How the groups of a Conv node lie in blocks; None where these do not hold whole ones."""
     inside, made = (dims.number(v.shape[1]) // node.op.groups for v in (node.inputs[0], node.outputs[0]))
     lanes = Lanes(block, inside, made)
     return lanes if block % made == 0 and block % lanes.span == 0 else None

@@ -88,6 +88,7 @@ def window(node: Node[Conv]) -> Window:
 
 
 def planes_of(node: Node[Conv]) -> Planes:
+    """How the windows of a Conv node go along its first axis."""
     op, x, out = node.op, node.inputs[0].tensor, node.outputs[0].tensor
     padded = tuple(any(op.pads[a + side] != 0 for side in (0, AXES)) for a in (0, 1))
     return Planes(

@@ -75,6 +75,7 @@ def _rounds(product: Product) -> bool:
 
 
 def tilings(node: Node[Contract], product: Product, form: Form, target: Target) -> Iterator[Tiling]:
+    """Some for each width of panels, with blocks of more and more tiles, each of which decodes them anew."""
     integers = node.op.rounded != 0 and _dot(form, node.op.rounded, target) is not None
     lanes, m = target.lanes("float32"), product.m.size
     for vectors in range(1, 5):
@@ -136,6 +137,7 @@ def digit_sums(f: Function, tile: mk.Tile, a: str, panel: str, form: Form, targe
 
 
 def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Estimate:
+    """The products, decoding panels or making integers of rows, and reading weights as they are stored."""
     m, n = dims.typical(product.m.size), dims.typical(product.n.size)
     form, depth = tiling.form, tiling.form.depth
     vectors = n * depth / tiling.lanes

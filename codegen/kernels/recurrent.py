@@ -122,6 +122,7 @@ def beginning(op: Recurrent, dtype: str) -> Cell:
 
 
 def products(op: Recurrent, dtype: str) -> list[Product]:
+    """The products of a step, in the order in which they are computed."""
     return [stage for stage in stages(op, 0, dtype) if isinstance(stage, Product)]
 
 

@@ -501,6 +501,7 @@ def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
 
 
 def emit_plan(plan: WinogradPlan) -> Code:
+    """The step that runs a plan."""
     k = KernelText(plan.target)
     u = plan.matrices * plan.v_step
     m = u + plan.u_bytes * (sum(kind.count for kind in plan.kinds) if plan.kept else 1)
@@ -679,6 +680,7 @@ def emit_transformed(
 
 
 def emit_results(f: KernelFunction, plan: WinogradPlan, kind: Panels, block: str, share: Share) -> None:
+    """The results of a band of a share's pieces, of one panel: M transformed back, and the epilogue."""
     begin, end = (plan.first_piece(f, share.count, band) for band in share.bands)
     with f.loop(begin, end) as pieces:
         n, piece = plan.image_and_piece(f, share.n, f.add(share.first, pieces.index))

@@ -76,12 +76,14 @@ def read(channel: int, count: int) -> bytes:
 
 
 def write(channel: int, data: bytes) -> None:
+    """Writes all of the data."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(channel, rest) :]
 
 
 def answer(channel: int) -> None:
+    """Compiles what one request asks for, and writes the object or the error."""
     level, *counts = REQUEST.unpack(read(channel, REQUEST.size))
     triple, processor, texts = (read(channel, count).decode() for count in counts)
     try:
@@ -92,6 +94,7 @@ def answer(channel: int) -> None:
 
 
 def main(channel: int = 0) -> None:
+    """Answers requests until the parent is gone, or has asked nothing for long."""
     parent = os.getppid()
     sys.path.extend(sys.argv[1:])
     import llvmlite.binding  # noqa: F401, while the parent is still busy with the model

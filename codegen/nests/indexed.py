@@ -334,6 +334,7 @@ def picked(f: Function, whole: str, numbers: Iterable[tuple[str, str]]) -> str:
 
 
 def stages(node: Node, target: Target) -> Stages:
+    """The nests of a Gather, or of a Scatter: a copy, then what is written over it."""
     if isinstance(node.op, Gather):
         out = dense("output", 0, node.outputs[0].tensor)
         return [[gather(node, target, input_view(node, 0), node.inputs[0].shape, out)]], ()
@@ -408,6 +409,7 @@ def _stepping(
 
 
 def scatter(node: Node, target: Target) -> Lookup:
+    """The nest that writes updates over a copy of the data."""
     x, indices, updates = node.inputs
     out = dense("output", 0, node.outputs[0].tensor)
     nest = named(node.op, out, x.shape, input_view(node, 1), indices.shape, input_view(node, 2))

@@ -86,10 +86,12 @@ def dense(kind: str, index: int, type_: TensorType) -> View:
 
 
 def input_view(node: Node, index: int) -> View:
+    """Operand `index` of a node as it is stored."""
     return dense("input", index, node.inputs[index].tensor)
 
 
 def output_view(node: Node) -> View:
+    """The result of a node as it is stored."""
     return dense("output", 0, node.outputs[0].tensor)
 
 

@@ -31,6 +31,7 @@ def scalar_type(dtype: str) -> str:
 
 
 def memory_type(dtype: str) -> str:
+    """The LLVM type of an element in memory, where a bool is a byte."""
     return "i8" if dtype == "bool" else scalar_type(dtype)
 
 

@@ -190,6 +190,7 @@ def _exp32_of_parts(v: Vectors, x: str) -> tuple[str, str]:
 
 
 def exp32(v: Vectors, x: str) -> str:
+    """exp(x) of float32."""
     least = -104.0
     bounded = _clamp(v, x, least, 89.0)
     if _has_parts(v):
@@ -200,6 +201,7 @@ def exp32(v: Vectors, x: str) -> str:
 
 
 def log32(v: Vectors, x: str) -> str:
+    """log(x) of float32."""
     m, e = split(v, x)
     return _log_ends(v, x, _log32_of(v, v.sub(m, v.constant(1)), e))
 
@@ -258,6 +260,7 @@ def _expm1_reduced(v: Vectors, x: str, offset: int, low: str | None = None) -> t
 
 
 def exp64(v: Vectors, x: str, low: str | None = None) -> str:
+    """exp(x), or exp(x + low), of float64."""
     if _has_parts(v):
         return _exp64_of_parts(v, x, low)
     p, n, t = _expm1_reduced(v, _clamp(v, x, -746.0, 710.0), 2046, low)
@@ -284,6 +287,7 @@ def half_exp(v: Vectors, x: str) -> str:
 
 
 def log64(v: Vectors, x: str, short: bool = False) -> str:
+    """log(x) of float64. short: by fewer coefficients."""
     m, e = split(v, x)
     return _log_ends(v, x, _log64_of(v, v.sub(m, v.constant(1)), e, short=short))
 

@@ -280,6 +280,7 @@ def image_of(type_: TensorType) -> Image:
 
 
 def without_halo(block: int, rank: int) -> Layout:
+    """The layout of blocks without a border, which kernels write."""
     return Layout(block, (0,) * rank)
 
 

@@ -214,6 +214,7 @@ def in_groups(groups: np.ndarray, lanes: int, stored: str | None) -> np.ndarray:
 
 
 def bytes_of(array: np.ndarray) -> np.ndarray:
+    """An array as one vector of bytes."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 

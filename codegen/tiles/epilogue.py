@@ -97,6 +97,7 @@ def supported(body: Expr | None) -> bool:
 
 
 def in_registers(body: Expr | None) -> bool:
+    """Whether an epilogue is applied to sums in registers: few instructions, none of them long."""
     if body is None:
         return True
     cheap = all(node.op in CHEAP or _by_constant(node) for node in expr.topological(body))
@@ -144,6 +145,7 @@ def raw_place(tile: Tile, scratch: str | None) -> Place:
 def finish_in_registers(
     f: Function, tile: Tile, sums: Sequence[str], epilogue: Epilogue, out: Place, columns: Count
 ) -> None:
+    """Applies the epilogue to a tile's sums, as far as there are columns, and stores the results."""
     shared: dict[tuple, str] = {}
     for r in range(tile.rows):
         for j in range(tile.vectors):

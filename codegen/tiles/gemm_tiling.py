@@ -63,6 +63,7 @@ def expected(product: Product) -> Product:
 
 
 def tilings(product: Product, target: Target) -> Iterator[Tiling]:
+    """One for each width of panels, by multiply-adds and by the processor's dot product, if any."""
     lanes, m = target.lanes(product.accumulate), product.m.size
     found = dot_of(product, target)
     for dot in [found] if found is not None and found.widened else dict.fromkeys((None, found)):

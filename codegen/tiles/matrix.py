@@ -170,11 +170,13 @@ def load_operands(f: Function, tile: MatrixTile, lhs: Sequence[str], row: int | 
 
 
 def load_columns(f: Function, tile: MatrixTile, panel: str) -> None:
+    """A step of a panel, into the registers of columns."""
     for j in range(tile.vectors):
         _load(f, _RHS + j, f.offset(panel, j * tile.unit.row_bytes), tile.line)
 
 
 def load_rows(f: Function, lhs: Sequence[str], row: int | str) -> None:
+    """A step of rows, which lie `row` bytes apart, into the registers of rows."""
     for i, pointer in enumerate(lhs):
         _load(f, _LHS + i, pointer, row)
 

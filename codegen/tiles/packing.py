@@ -18,6 +18,7 @@ from ..text.shuffles import transpose
 
 
 def padded(columns: int, lanes: int) -> int:
+    """So many columns as whole vectors of lanes."""
     return -(-columns // lanes) * lanes
 
 

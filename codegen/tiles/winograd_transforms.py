@@ -37,6 +37,7 @@ class Transforms:
 
 @cache
 def transforms(m: int, r: int) -> Transforms:
+    """Those of m results of r taps, over the m + r - 2 simplest points and infinity."""
     t = m + r - 1
     points = [Fraction(p) for p in ("0", "1", "-1", "2", "-2", "1/2", "-1/2")[: t - 1]]
 
