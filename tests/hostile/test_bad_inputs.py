@@ -385,9 +385,17 @@ CASES = {
             { u = CenterCropPad (x, c) v = Tile (x, r) w, rest = Split <axis = 1> (x, s) }""",
         {"x": f(3, 2), "c": i(2, 2), "r": i(1, 2), "s": i(1, 1)},
         [
-            ({"x": f(3, 2), "c": i(1), "r": i(1, 2), "s": i(1, 1)}, RESHAPE, r"u \(.*: expected 2, got 1"),
-            ({"x": f(3, 2), "c": i(2, 2), "r": i(1), "s": i(1, 1)}, RESHAPE, r"v \(.*: expected 2, got 1"),
-            ({"x": f(3, 2), "c": i(2, 2), "r": i(1, 2), "s": i(1, 0, 1)}, RESHAPE, r"w \(.*d 2, got 3"),
+            (
+                {"x": f(3, 2), "c": i(1), "r": i(1, 2), "s": i(1, 1)},
+                DIMS_MISMATCH,
+                r"u \(.*: expected 2, got 1",
+            ),
+            (
+                {"x": f(3, 2), "c": i(2, 2), "r": i(1), "s": i(1, 1)},
+                DIMS_MISMATCH,
+                r"v \(.*: expected 2, got 1",
+            ),
+            ({"x": f(3, 2), "c": i(2, 2), "r": i(1, 2), "s": i(1, 0, 1)}, DIMS_MISMATCH, r"w \(.*d 2, got 3"),
         ],
     ),
     "an axis of sums": (
