@@ -11,9 +11,9 @@ import argparse
 from pathlib import Path
 
 from onnxc.codegen.lowering.lower import lower
-from onnxc.driver import optimise
 from onnxc.frontend.importer import import_model
 from onnxc.ir import dims
+from onnxc.passes.pipeline import optimise
 from onnxc.target import find_target
 
 PIECE_NS = 2000  # of runtime_c/parallel.c: a shorter piece stays whole

@@ -24,7 +24,7 @@ from table import ROWS
 
 from onnxc.codegen.lowering.lower import Lowered, lower
 from onnxc.commands.steps import Expected, expectations, input_sizes
-from onnxc.driver import compile_model, optimise
+from onnxc.driver import compile_model
 from onnxc.errors import OnnxcError, RunError
 from onnxc.frontend.importer import import_model
 from onnxc.inputs import make_inputs, runnable_inputs
@@ -33,6 +33,7 @@ from onnxc.ir.graph import walk
 from onnxc.loading.loader import Model, load
 from onnxc.loading.timing import Timing
 from onnxc.options import Options
+from onnxc.passes.pipeline import optimise
 from onnxc.target import find_target
 
 VISIT_SECONDS = 0.3

@@ -16,12 +16,12 @@ import onnx
 from operator_cases import CASES
 
 from onnxc.codegen.lowering.select_kernels import runs_kernel, select_kernels
-from onnxc.driver import optimise
 from onnxc.frontend import schemas
 from onnxc.frontend.importer import import_model
 from onnxc.frontend.operators import RULES
 from onnxc.ir import ops
 from onnxc.ir.graph import Graph, walk
+from onnxc.passes.pipeline import optimise
 from onnxc.target import find_target
 
 TARGET = "x86-64-v4"

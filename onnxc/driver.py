@@ -1,7 +1,8 @@
-"""The pipeline: from a model to a library, stage after stage, in the one order there is.
+"""The driver of a compilation: from a model to a library, stage after stage.
 
-Each stage is timed, reported to `progress`, verified, and, with `dump_ir`, written as IR text. Nothing
-appears at the output path until the library is complete.
+    import ─▶ optimise (`passes/pipeline.py`) ─▶ lower, for each target ─▶ write weights, generate code, link
+Each stage is timed and reported to `progress`; with `dump_ir` the graphs between are written as IR text.
+Nothing appears at the output path until the library is complete.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from functools import partial, reduce, wraps
+from functools import partial
 from pathlib import Path
 
 from .codegen.library import custom, files, header, images, link, objects, workers
 from .codegen.library.description import describe
-from .codegen.library.interface import symbol_prefix
+from .codegen.library.interface import LibraryDescription, symbol_prefix
 from .codegen.library.module import emit_module
 from .codegen.library.objects import BASELINE
 from .codegen.library.runtime import local_prefix, rename, runtime_prefix, start_runtime
 from .codegen.library.tables import entry_points, tables_text
-from .codegen.library.weights import LIBRARY_LIMIT, constant_bytes, weights_object, write_weights
+from .codegen.library.weights import LIBRARY_LIMIT, Weights, constant_bytes, weights_object, write_weights
 from .codegen.library.worker import CODE, DATA, QUICK
 from .codegen.lowering.arithmetic import summary, unmeasured
 from .codegen.lowering.lower import Lowered, lower
@@ -36,162 +37,11 @@ from .given import given_operators
 from .ir import dims
 from .ir.dtypes import ALL, itemsize
 from .ir.graph import Graph, walk
-from .ir.verify import verify
 from .options import DEFAULTS, Options
-from .passes.absorb_broadcasts import absorb_broadcasts
-from .passes.absorb_transposes import absorb_transposes
-from .passes.align_operands import align_operands
-from .passes.assign_slices import assign_slices
-from .passes.attend_inputs import attend_inputs
-from .passes.attend_stored import attend_stored
-from .passes.convolve_rows import convolve_rows
-from .passes.eliminate_common import eliminate_common
-from .passes.eliminate_dead import eliminate_dead
-from .passes.flatten_pixels import flatten_pixels
-from .passes.flatten_volumes import flatten_volumes
-from .passes.flatten_windows import flatten_windows
-from .passes.flush_subnormals import flush_subnormals
-from .passes.fold_affine import fold_affine
-from .passes.fold_constants import fold_constants
-from .passes.fold_pads import fold_pads
-from .passes.fuse_attention import fuse_attention
-from .passes.fuse_bands import fuse_bands
-from .passes.fuse_epilogues import fuse_epilogues
-from .passes.fuse_experts import fuse_experts
-from .passes.fuse_gathers import fuse_gathers
-from .passes.fuse_maps import fuse_maps
-from .passes.fuse_pools import fuse_pools
-from .passes.fuse_resampling import fuse_resampling
-from .passes.fuse_rows import fuse_rows
-from .passes.fuse_shuffles import fuse_shuffles
-from .passes.gather_stored import gather_stored
-from .passes.group_heads import group_heads
-from .passes.inline_scalars import inline_scalars
-from .passes.integer_products import integer_products
-from .passes.join_convolutions import join_convolutions
-from .passes.lift_reshapes import lift_reshapes
-from .passes.merge_movement import merge_movement
-from .passes.multiply_pixels import multiply_pixels
-from .passes.multiply_taps import multiply_taps
-from .passes.narrow_products import narrow_products
-from .passes.narrow_weights import Narrowing, narrow_weights
-from .passes.nest_joins import nest_joins
-from .passes.pool_channels_last import pool_channels_last
-from .passes.project_early import project_early
-from .passes.reduce_by_rows import reduce_by_rows
-from .passes.repeat_late import repeat_late
-from .passes.requantise import requantise
-from .passes.require_sizes import require_sizes
-from .passes.round_late import round_late
-from .passes.round_rows import round_rows
-from .passes.separate_volumes import separate_volumes
-from .passes.shorten_epilogues import shorten_epilogues
-from .passes.sink_reshapes import sink_reshapes
-from .passes.slice_early import slice_early
-from .passes.split_batches import split_batches
-from .passes.split_products import split_products
-from .passes.store_halves import store_halves
-from .passes.store_multiplied import store_multiplied
-from .passes.store_wide import store_wide
-from .passes.unfold_transposed import unfold_transposed
-from .passes.widen import widen
+from .passes.narrow_weights import Narrowing
+from .passes.pipeline import optimise
 from .records import dataclass
 from .target import Target, find_targets
-
-
-def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph], Graph], ...]:
-    """Every pass on core ops, in order; some ask what the target multiplies. `eliminate_dead` follows each,
-    so that all that reads a value is seen."""
-
-    def told(step: Callable[[Graph, Target], Graph]) -> Callable[[Graph], Graph]:
-        return wraps(step)(lambda graph: step(graph, target))
-
-    weights = Narrowing.of(options.weights)
-
-    @wraps(narrow_weights)
-    def stored(graph: Graph) -> Graph:
-        return narrow_weights(graph, weights) if weights is not None else graph
-
-    @wraps(narrow_products)
-    def narrowed(graph: Graph) -> Graph:
-        return narrow_products(graph, target, asked=options.precision == "bf16")
-
-    def settled(step: Callable[[Graph], Graph], *after: Callable[[Graph], Graph]) -> Callable[[Graph], Graph]:
-        """The step and, where it does something, what follows from that."""
-
-        @wraps(step)
-        def steps(graph: Graph) -> Graph:
-            found = step(graph)
-            return graph if found is graph else reduce(lambda made, each: each(made), after, found)
-
-        return steps
-
-    return (
-        require_sizes,
-        *((store_halves,) if weights is None else ()),
-        fold_constants,
-        *((stored, fold_constants) if weights is not None else ()),
-        gather_stored,
-        inline_scalars,
-        told(store_multiplied),
-        told(integer_products),
-        round_late,
-        told(widen),
-        store_wide,
-        multiply_pixels,
-        unfold_transposed,
-        multiply_taps,
-        told(flatten_volumes),
-        fold_constants,  # weights of a loop are constant in it
-        told(separate_volumes),
-        told(flatten_windows),
-        repeat_late,
-        fold_constants,  # what was widened is constant, too, and what does not meet the batch
-        *((told(round_rows),) if options.precision == "int8" else ()),
-        assign_slices,
-        eliminate_common,
-        fold_pads,
-        split_products,
-        merge_movement,  # a Transpose there and back is none, and nobody absorbs one of them
-        convolve_rows,
-        split_batches,
-        absorb_transposes,
-        lift_reshapes,  # between scores and what is added to them
-        slice_early,
-        fuse_attention,
-        merge_movement,
-        group_heads,
-        attend_inputs,
-        pool_channels_last,
-        fuse_maps,
-        lift_reshapes,
-        sink_reshapes,
-        merge_movement,  # what a Map no longer keeps apart
-        eliminate_common,  # what a Map did not read before, but others did
-        fuse_maps,  # what a Map took in, or was lifted, may leave another with a single reader
-        fold_affine,
-        project_early,
-        fuse_maps,  # what reads such a convolution now reads a sum
-        settled(flatten_pixels, fold_constants),  # places and weights
-        fuse_resampling,
-        settled(narrowed, fold_constants, fuse_maps),
-        told(join_convolutions),
-        attend_stored,
-        fuse_epilogues,
-        align_operands,
-        fuse_experts,
-        fuse_pools,
-        requantise,
-        reduce_by_rows,
-        fuse_rows,
-        fuse_gathers,
-        flush_subnormals,
-        shorten_epilogues,
-        absorb_broadcasts,
-        fuse_shuffles,
-        nest_joins,
-        told(fuse_bands),
-    )
 
 
 @dataclass
@@ -425,36 +275,6 @@ def compile_archive(
     return reports
 
 
-def optimise(
-    graph: Graph,
-    target: Target,
-    dump: Callable[[str, Graph], None] = lambda name, graph: None,
-    options: Options = DEFAULTS,
-) -> Graph:
-    """graph after the passes for the target, cleaned after each that changed it; verified then, too, or where
-    time counts, once at the end."""
-    verify(graph)
-    dump("import", graph)
-    graph = eliminate_dead(graph)
-    for step in passes(target, options):
-        before, graph = graph, step(graph)
-        if graph is not before:
-            graph = eliminate_dead(graph)
-        dump(step.__name__, graph)
-        if graph is not before and options.optimize == "full":
-            _require_valid(graph, f"the pass {step.__name__}")
-    if options.optimize != "full":
-        _require_valid(graph, "a pass")
-    return graph
-
-
-def _require_valid(graph: Graph, culprit: str) -> None:
-    try:
-        verify(graph)
-    except Exception as error:
-        raise CompileError(f"{culprit} left an invalid graph: {error}") from error
-
-
 def _asked(options: Options) -> dict[str, object]:
     """In which numbers the model was to be computed and stored, as its library tells it."""
     weights = Narrowing.of(options.weights)
@@ -495,24 +315,8 @@ def _build(
         weights = write_weights(plans, weights_path, made.weights is not None, imported.model.forget)
         report.weights_bytes = weights.nbytes
         stages("generate code")
-        modules = []
-        for number, (each, names, offsets) in enumerate(zip(lowered, kernels, weights.offsets)):
-            entries = entry_points(prefix, number)
-            modules.append(emit_module(each, names, offsets, entries))
-            generation.add(entries[1], modules[-1].text, machine.triple, each.target.processor)
-        description = describe(
-            lowered,
-            modules,
-            output_names=[o.name for o in imported.model.proto.graph.output],
-            dim_names=imported.dim_names,
-            details=library_details(imported, lowered[0].graph) | summary(lowered[0].graph) | _asked(options),
-            prefix=prefix,
-            name=name,
-            threads=options.threads,
-            weights=weights,
-            weights_file=outputs.weights_name,
-            checks_handles=options.debug,
-        )
+        weights_name = outputs.weights_name
+        description = _emit(imported, lowered, kernels, weights, generation, options, name, weights_name)
         report.workspace_bytes = None if description.workspace_bytes < 0 else description.workspace_bytes
         tables = tables_text(description, runtime.names, kind == "so")
         generation.add("tables", tables, machine.triple, BASELINE, DATA)
@@ -541,6 +345,38 @@ def _build(
         )
     report.library_bytes = outputs.library.stat().st_size
     report.weights_file = None if outputs.weights is None else os.fspath(outputs.weights)
+
+
+def _emit(
+    imported: Imported,
+    lowered: Sequence[Lowered],
+    kernels: Sequence[Mapping[str, str]],
+    weights: Weights,
+    generation: objects.CodeGeneration,
+    options: Options,
+    name: str,
+    weights_file: str | None,
+) -> LibraryDescription:
+    """Hands `bind` and `run` of each target to code generation; what the library's tables then tell.
+    kernels: for each target the names of its kernels' texts."""
+    prefix, modules = symbol_prefix(name), []
+    for number, (each, names, offsets) in enumerate(zip(lowered, kernels, weights.offsets)):
+        entries = entry_points(prefix, number)
+        modules.append(emit_module(each, names, offsets, entries))
+        generation.add(entries[1], modules[-1].text, each.target.triple, each.target.processor)
+    return describe(
+        lowered,
+        modules,
+        output_names=[o.name for o in imported.model.proto.graph.output],
+        dim_names=imported.dim_names,
+        details=library_details(imported, lowered[0].graph) | summary(lowered[0].graph) | _asked(options),
+        prefix=prefix,
+        name=name,
+        threads=options.threads,
+        weights=weights,
+        weights_file=weights_file,
+        checks_handles=options.debug,
+    )
 
 
 def initializer_bytes(imported: Imported) -> int:

@@ -25,10 +25,10 @@ ADVICE = {
 def check_model(path: str | os.PathLike, options: Options = DEFAULTS) -> tuple[int, DiagnosticList]:
     """(number of nodes, problems): what `compile` would refuse, each problem with what to do about it."""
     from ..codegen.lowering.lower import lower
-    from ..driver import optimise
     from ..frontend.figures import node_count
     from ..frontend.importer import import_model
     from ..given import given_operators
+    from ..passes.pipeline import optimise
     from ..target import find_targets
 
     (chosen,) = find_targets(options.target)

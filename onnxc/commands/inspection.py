@@ -55,11 +55,11 @@ class Figures:
 def inspect_model(path: str | os.PathLike, options: Options = DEFAULTS) -> Figures:
     """The figures of an .onnx file; arithmetic is given both as a formula and at the sizes that the options
     give."""
-    from ..driver import optimise
     from ..frontend import figures
     from ..frontend.importer import import_model
     from ..given import given_operators
     from ..ir.arithmetic import multiply_adds
+    from ..passes.pipeline import optimise
     from ..target import find_targets
 
     (chosen,) = find_targets(options.target)

@@ -118,11 +118,11 @@ def expected_of(
     import tempfile
 
     from ..codegen.lowering.lower import lower
-    from ..driver import optimise
     from ..frontend.importer import import_model
     from ..given import given_operators
     from ..options import Options
     from ..passes.narrow_weights import Narrowing
+    from ..passes.pipeline import optimise
     from ..target import find_target
     from .report import flows
     from .steps import expectations, input_sizes

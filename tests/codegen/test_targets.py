@@ -29,6 +29,7 @@ from onnxc.commands.cli import main
 from onnxc.commands.inspection import inspect_library
 from onnxc.errors import CompileError, LoadError
 from onnxc.frontend.importer import import_model
+from onnxc.passes.pipeline import optimise
 from onnxc.target import LEVELS, find_target, find_targets
 
 EVERY = list(LEVELS.values())
@@ -54,7 +55,7 @@ def feeds_of(shapes):
 
 def kernels(model, target):
     """The text of every kernel of a model."""
-    codes = lower(driver.optimise(import_model(model).graph, target), target).codes
+    codes = lower(optimise(import_model(model).graph, target), target).codes
     return dict.fromkeys(step.text for code in codes.values() for step in code.steps)
 
 

@@ -23,8 +23,8 @@ from onnxc import console
 from onnxc.commands import actions as commands
 from onnxc.commands import comparison
 from onnxc.commands.cli import main
-from onnxc.driver import passes
 from onnxc.errors import PATH_LIMIT, CompileError, shorten
+from onnxc.passes.pipeline import passes
 from onnxc.target import find_target
 
 DIGITS = str(Path(onnxc.demo.__file__).parent / "digits.onnx")

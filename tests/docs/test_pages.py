@@ -25,8 +25,8 @@ from support.tables import scores
 
 import onnxc.demo
 from onnxc.codegen.kernels import KERNELS
-from onnxc.driver import passes
 from onnxc.options import PRECISIONS, Options
+from onnxc.passes.pipeline import passes
 from onnxc.target import find_target
 
 ROOT = Path(__file__).parents[2]

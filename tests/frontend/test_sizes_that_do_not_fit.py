@@ -12,9 +12,9 @@ from support.contrib import Case, as_model, same
 from support.open_sizes import opened, resized
 
 from onnxc.commands.comparison import onnxruntime_session
-from onnxc.driver import optimise
 from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import InterpretError, run_graph
+from onnxc.passes.pipeline import optimise
 from onnxc.target import TARGETS
 
 rng = np.random.default_rng(11)

@@ -18,7 +18,7 @@ from support.differential import (
 from support.random_control import EVERY
 from support.random_graphs import random_case
 
-from onnxc.driver import passes
+from onnxc.passes.pipeline import passes
 from onnxc.target import LEVELS, TARGETS, runs_here
 
 PASSES = len(passes(TARGETS["sapphirerapids"]))

@@ -8,12 +8,12 @@ import pytest
 from support.pass_text import agrees, among_containers, clean, operands
 from support.storage_models import HEAVY, model
 
-from onnxc.driver import optimise, passes
 from onnxc.facts import Facts
 from onnxc.frontend.importer import import_model
 from onnxc.ir import interpret
 from onnxc.ir.text_parser import parse
 from onnxc.ir.verify import verify
+from onnxc.passes.pipeline import optimise, passes
 from onnxc.target import TARGETS
 
 TARGET = TARGETS["sapphirerapids"]

@@ -3,12 +3,12 @@
 import pytest
 from support.pass_text import agrees, clean, ops, stays
 
-from onnxc.driver import optimise
 from onnxc.ir.graph import walk
 from onnxc.ir.ops import Conv, Loop, Pool
 from onnxc.ir.text_parser import parse
 from onnxc.passes import flatten_volumes as flattening
 from onnxc.passes.flatten_windows import flattened
+from onnxc.passes.pipeline import optimise
 from onnxc.target import TARGETS
 
 TARGET = TARGETS["x86-64-v4"]

@@ -6,9 +6,9 @@ from onnx import parser
 from support.pass_text import becomes, clean, operands, stays
 
 import onnxc
-from onnxc.driver import optimise
 from onnxc.ir import interpret
 from onnxc.ir.text_parser import parse
+from onnxc.passes.pipeline import optimise
 from onnxc.passes.require_sizes import require_sizes
 from onnxc.target import TARGETS
 

@@ -17,12 +17,12 @@ from support.random_graphs import Case, Term, numpy_type
 
 import onnxc
 from onnxc.commands.comparison import onnxruntime_session
-from onnxc.driver import optimise, passes
 from onnxc.frontend.importer import import_model
 from onnxc.ir.graph import Graph, TensorType
 from onnxc.ir.interpret import run_graph
 from onnxc.ir.verify import verify
 from onnxc.options import Options
+from onnxc.passes.pipeline import optimise, passes
 from onnxc.target import TARGETS
 
 TARGET = TARGETS["sapphirerapids"]  # for the passes alone: it has every dot product

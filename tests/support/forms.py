@@ -29,11 +29,12 @@ from support import emulated, suite
 from support.emulated import Emulator
 from support.side_by_side import dimensions, feeds_of, opsets, side_by_side
 
-from onnxc.driver import compile_model, optimise
+from onnxc.driver import compile_model
 from onnxc.frontend.importer import import_model
 from onnxc.ir import interpret
 from onnxc.loading.loader import load
 from onnxc.options import Options
+from onnxc.passes.pipeline import optimise
 from onnxc.target import TARGETS
 
 TARGET = TARGETS["sapphirerapids"]  # multiplies in most types

@@ -8,9 +8,9 @@ from support.small_models import Weights, parsed
 
 from onnxc.codegen import costs
 from onnxc.codegen.lowering.lower import lower
-from onnxc.driver import optimise
 from onnxc.frontend.importer import import_model
 from onnxc.ir.ops import Fused
+from onnxc.passes.pipeline import optimise
 from onnxc.target import find_target
 
 TARGET = find_target()

@@ -6,11 +6,11 @@ import pytest
 from support import storage_models as storage
 
 from onnxc.codegen.lowering.select_kernels import select_kernels
-from onnxc.driver import optimise
 from onnxc.frontend.importer import import_model
 from onnxc.ir.graph import walk
 from onnxc.ir.ops import Attention, Contract, Conv, Fused, Map, Pool
 from onnxc.ir.text_parser import parse
+from onnxc.passes.pipeline import optimise
 from onnxc.target import TARGETS
 
 HEAVY = (Conv, Contract, Pool, Attention, Fused)

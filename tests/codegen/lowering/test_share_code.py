@@ -13,13 +13,14 @@ from onnxc.codegen.lowering.lower import lower
 from onnxc.codegen.lowering.select_kernels import select_kernels
 from onnxc.codegen.lowering.share_code import share_code
 from onnxc.codegen.text.scalar import free_numbers
-from onnxc.driver import compile_model, optimise
+from onnxc.driver import compile_model
 from onnxc.frontend.importer import import_model
 from onnxc.ir import expr, interpret
 from onnxc.ir.expr import input_
 from onnxc.ir.graph import Graph, TensorType, Value, constant_value, make_node, walk
 from onnxc.ir.ops import Contract, Conv
 from onnxc.loading.loader import load
+from onnxc.passes.pipeline import optimise
 from onnxc.target import TARGETS as PROCESSORS
 from onnxc.target import find_target
 

@@ -14,10 +14,10 @@ from support.small_models import parsed
 from onnxc.codegen.lowering.check_plan import check_plan
 from onnxc.codegen.lowering.lower import lower
 from onnxc.codegen.lowering.plan_memory import Location
-from onnxc.driver import optimise
 from onnxc.frontend.importer import import_model
 from onnxc.ir.verify import InvalidGraph, growing_axis
 from onnxc.options import Options
+from onnxc.passes.pipeline import optimise
 from onnxc.target import TARGETS
 
 

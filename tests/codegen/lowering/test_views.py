@@ -6,10 +6,10 @@ from support.planned import PLANE, POINTWISE, Planned, agrees_in_any_memory, apa
 from support.small_models import Weights, parsed
 
 from onnxc.codegen.lowering.lower import lower
-from onnxc.driver import optimise
 from onnxc.ir import dims
 from onnxc.ir.ops import Concat, Conv, Map, Reorder, Reshape, Transpose, Unfold
 from onnxc.ir.text_parser import parse
+from onnxc.passes.pipeline import optimise
 from onnxc.target import TARGETS
 
 # Views

@@ -18,9 +18,9 @@ from support import drawn
 from support.drawn import ML, Draw, Unfit, expected, versions
 from support.drawn_libraries import DRAWS
 
-from onnxc.driver import optimise
 from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import run_graph
+from onnxc.passes.pipeline import optimise
 from onnxc.target import TARGETS
 
 MORE = int(os.environ.get("ONNXC_DRAWS", 0))

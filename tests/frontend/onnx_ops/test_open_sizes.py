@@ -10,9 +10,9 @@ import pytest
 from support import open_sizes
 from support.one_node import model, reference
 
-from onnxc.driver import optimise
 from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import InterpretError, run_graph
+from onnxc.passes.pipeline import optimise
 from onnxc.target import TARGETS
 
 
