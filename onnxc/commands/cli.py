@@ -18,10 +18,24 @@ from typing import Any, NoReturn
 from .. import console
 from ..diagnostics import Diagnostic, ModelErrors
 from ..errors import CacheError, CompileError, OnnxcError, UsageError, one_line
-from ..options import LONG, OPTIMIZE, PRECISIONS, plain
-from ..target import TARGETS, find_target, find_targets
+from ..options import OPTIMIZE, PRECISIONS, plain
+from ..target import TARGETS
 from ..version import __version__
 from . import streams
+from .argument_types import (
+    byte_count,
+    dimension,
+    positive,
+    rivals,
+    seconds,
+    seed,
+    shape,
+    state,
+    target,
+    targets,
+    tolerance,
+    value,
+)
 from .ending import Ended, raise_asked
 
 #: Where commands are that are not among `actions.py`'s; each is imported when it is given.
@@ -275,7 +289,7 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
     _target_argument(command, several=True)
     command.add_argument(
         "--threads",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="threads that the library uses unless told otherwise (one a processor)",
     )
@@ -309,7 +323,7 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--typical",
-        type=_dimension,
+        type=dimension,
         action=_Table,
         dest="typical",
         metavar="NAME=N",
@@ -318,7 +332,7 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
     _precision_argument(command)
     command.add_argument(
         "--tune",
-        type=_seconds,
+        type=seconds,
         metavar="SECONDS",
         help="measure for about so long which kernels are the fastest here for the nodes that take most "
         "time, and compile with those",
@@ -333,7 +347,7 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
         "--dump-ir", type=Path, metavar="DIR", help="write the IR text after every stage there"
     )
     command.add_argument(
-        "--jobs", type=_positive, metavar="N", help="processes that generate code (one a processor)"
+        "--jobs", type=positive, metavar="N", help="processes that generate code (one a processor)"
     )
 
 
@@ -346,7 +360,7 @@ def _weights_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--weights-error",
-        type=_tolerance,
+        type=tolerance,
         metavar="R",
         help="what an output may lose by --weights, relative to its largest magnitude (0.05)",
     )
@@ -398,7 +412,7 @@ def _run_arguments(command: argparse.ArgumentParser) -> None:
         "-o", "--output", type=Path, metavar="OUT.npz", help="write the outputs there, - to standard output"
     )
     command.add_argument(
-        "--threads", type=_positive, metavar="N", help="threads (as compiled, else one a processor)"
+        "--threads", type=positive, metavar="N", help="threads (as compiled, else one a processor)"
     )
 
 
@@ -422,12 +436,12 @@ def _comparison_arguments(command: argparse.ArgumentParser) -> None:
     _input_arguments(command)
     command.add_argument(
         "--rtol",
-        type=_tolerance,
+        type=tolerance,
         metavar="R",
         help="what may differ, relative to an output's largest magnitude (1e-3 for float32)",
     )
     command.add_argument(
-        "--atol", type=_tolerance, metavar="A", help="what may differ besides (1.2e-7 for float32)"
+        "--atol", type=tolerance, metavar="A", help="what may differ besides (1.2e-7 for float32)"
     )
     _target_argument(command)
 
@@ -444,14 +458,14 @@ def _reduce_arguments(command: argparse.ArgumentParser) -> None:
     )
     _comparison_arguments(command)
     command.add_argument(
-        "--seconds", type=_seconds, default=120.0, metavar="S", help="what takes longer hangs (120)"
+        "--seconds", type=seconds, default=120.0, metavar="S", help="what takes longer hangs (120)"
     )
 
 
 def _bench_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", type=Path, metavar="FILE", help=".onnx or a compiled library")
     command.add_argument(
-        "--against", type=_rivals, default=(), metavar="RIVAL,...", help="onnxruntime, openvino, ncnn, mnn"
+        "--against", type=rivals, default=(), metavar="RIVAL,...", help="onnxruntime, openvino, ncnn, mnn"
     )
     command.add_argument(
         "--model", type=Path, metavar="MODEL.onnx", help="what the rivals run, when FILE is a library"
@@ -462,17 +476,17 @@ def _bench_arguments(command: argparse.ArgumentParser) -> None:
         help="compile for the sizes given, instead of for any; the rivals are told them too",
     )
     _input_arguments(command)
-    command.add_argument("--threads", type=_positive, default=1, metavar="N", help="of every engine (1)")
+    command.add_argument("--threads", type=positive, default=1, metavar="N", help="of every engine (1)")
     command.add_argument(
         "--streams",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="measure inferences a second of so many runs side by side, each with --threads",
     )
     limit = command.add_mutually_exclusive_group()
-    limit.add_argument("--runs", type=_positive, metavar="N", help="timed runs of each engine")
+    limit.add_argument("--runs", type=positive, metavar="N", help="timed runs of each engine")
     limit.add_argument(
-        "--seconds", type=_seconds, default=3.0, metavar="S", help="about how long each engine is timed (3)"
+        "--seconds", type=seconds, default=3.0, metavar="S", help="about how long each engine is timed (3)"
     )
 
 
@@ -483,10 +497,10 @@ def _profile_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--pin", action="store_true", help="compile for the sizes given, instead of for any")
     _input_arguments(command)
-    command.add_argument("--threads", type=_positive, default=1, metavar="N", help="of the run (1)")
+    command.add_argument("--threads", type=positive, default=1, metavar="N", help="of the run (1)")
     command.add_argument(
         "--runs",
-        type=_positive,
+        type=positive,
         default=20,
         metavar="N",
         help="of which the least time of each step counts (20)",
@@ -514,21 +528,12 @@ def _cache_arguments(command: argparse.ArgumentParser) -> None:
     add("path", "where the cache is")
     add("list", "the libraries in the cache, those used last first")
     prune = add("prune", "remove what was not used for longest, and what was left by processes that ended")
-    prune.add_argument("--to", type=_bytes, metavar="SIZE", help="how much may stay: 500M, 20G")
+    prune.add_argument("--to", type=byte_count, metavar="SIZE", help="how much may stay: 500M, 20G")
     add("clear", "remove all compiled models")
     warm = add("warm", "compile models into the cache, as they will be opened")
     warm.add_argument("models", nargs="+", type=Path, metavar="MODEL")
     _size_arguments(warm, "pin")
     _target_argument(warm)
-
-
-def _bytes(text: str) -> int:
-    from ..loading.housekeeping import size_of
-
-    try:
-        return size_of(text)
-    except OnnxcError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _demo_arguments(command: argparse.ArgumentParser) -> None:
@@ -547,7 +552,7 @@ def _model_arguments(command: argparse.ArgumentParser, purpose: str) -> None:
     _operators_argument(command)
     command.add_argument(
         "--state",
-        type=_state,
+        type=state,
         action=_Table,
         dest="states",
         metavar="INPUT=OUTPUT",
@@ -555,7 +560,7 @@ def _model_arguments(command: argparse.ArgumentParser, purpose: str) -> None:
     )
     command.add_argument(
         "--value",
-        type=_value,
+        type=value,
         action=_Values,
         dest="values",
         metavar="INPUT=V",
@@ -567,7 +572,7 @@ def _model_arguments(command: argparse.ArgumentParser, purpose: str) -> None:
 def _size_arguments(command: argparse.ArgumentParser, purpose: str) -> None:
     command.add_argument(
         "--dim",
-        type=_dimension,
+        type=dimension,
         action=_Table,
         dest="dims",
         metavar="NAME=N",
@@ -575,7 +580,7 @@ def _size_arguments(command: argparse.ArgumentParser, purpose: str) -> None:
     )
     command.add_argument(
         "--shape",
-        type=_shape,
+        type=shape,
         action=_Table,
         dest="shapes",
         metavar="INPUT=N,N,...",
@@ -591,7 +596,7 @@ def _input_arguments(command: argparse.ArgumentParser) -> None:
         metavar="X=A.npy|X=NUMBER|INPUTS.npz",
         help="arrays for one input or several, or a number for every element; the others are generated",
     )
-    command.add_argument("--seed", type=_seed, default=0, metavar="N", help="of the generated inputs (0)")
+    command.add_argument("--seed", type=seed, default=0, metavar="N", help="of the generated inputs (0)")
     _size_arguments(command, "give generated inputs")
     _operators_argument(command)
 
@@ -612,114 +617,9 @@ def _target_argument(command: argparse.ArgumentParser, several: bool = False) ->
     known = ", ".join(TARGETS)
     command.add_argument(
         "--target",
-        type=_targets if several else _target,
+        type=targets if several else target,
         default="native",
         metavar="NAME,..." if several else "NAME",
         help=f"the processor: native (the default), {known}"
         + ("; of several the library uses the best that it finds" if several else ""),
     )
-
-
-def _target(text: str) -> str:
-    try:
-        find_target(text)
-        return text
-    except CompileError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _targets(text: str) -> str:
-    try:
-        find_targets(text)
-        return text
-    except CompileError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _digits(text: str) -> str:
-    """What is to be a number: in digits of ASCII, with nothing between them, as those of NAME=N."""
-    if not text.isascii() or "_" in text:
-        raise ValueError
-    return text
-
-
-def _positive(text: str) -> int:
-    number = int(_digits(text))
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return number
-
-
-def _seed(text: str) -> int:
-    number = int(_digits(text))
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text} is a negative number")
-    return number
-
-
-def _tolerance(text: str) -> float:
-    number = float(_digits(text))
-    if not number >= 0:  # nor is it NaN
-        raise argparse.ArgumentTypeError(f"{text} is not 0 or a positive number")
-    return number
-
-
-def _seconds(text: str) -> float:
-    number = float(_digits(text))
-    if not 0 < number < LONG:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
-    return number
-
-
-def _dimension(text: str) -> tuple[str, int]:
-    name, found, size = text.rpartition("=")
-    if not found or not name or not size.isascii() or not size.isdigit():
-        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=N")
-    return name, int(size)
-
-
-def _state(text: str) -> tuple[str, str]:
-    old, found, new = text.partition("=")
-    if not found or not old or not new:
-        raise argparse.ArgumentTypeError(f"'{text}' is not INPUT=OUTPUT")
-    return old, new
-
-
-def _value(text: str) -> tuple[object, ...]:
-    """Name and value, and the file that has it, if any."""
-    name, found, value = text.partition("=")
-    if found and name and value.endswith(".npy"):
-        from ..inputs import load_array
-
-        try:
-            return name, load_array(value), value
-        except OnnxcError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-    import json
-
-    try:
-        if not found or not name:
-            raise ValueError
-        return name, json.loads(value)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"'{text}' is not INPUT=NUMBER, INPUT=[...] or INPUT=A.npy"
-        ) from None
-
-
-def _shape(text: str) -> tuple[str, tuple[int | None, ...]]:
-    name, found, sizes = text.rpartition("=")
-    parts = [part.strip() for part in sizes.split(",")] if sizes.strip() else []
-    if not found or not name or not all(p == "?" or (p.isascii() and p.isdigit()) for p in parts):
-        raise argparse.ArgumentTypeError(f"'{text}' is not INPUT=N,N,...")
-    return name, tuple(None if part == "?" else int(part) for part in parts)
-
-
-def _rivals(text: str) -> tuple[str, ...]:
-    from .rivals import RIVALS
-
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-    for name in names:
-        if name not in RIVALS:
-            raise argparse.ArgumentTypeError(f"'{name}' is none of {', '.join(RIVALS)}")
-    return names
