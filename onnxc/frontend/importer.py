@@ -9,7 +9,7 @@ are passed over in silence.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -22,13 +22,14 @@ from ..diagnostics import Diagnostic, DiagnosticList, ModelErrors
 from ..errors import LimitError, ModelError, OnnxcError, Origin, UnsupportedError, one_line, quote
 from ..ir import dims as dimension
 from ..ir import dtypes
-from ..ir.builder import Builder, Session, identifier
+from ..ir.builder import Builder, Session
 from ..ir.dims import Dimension
-from ..ir.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, UnrankedType, Value
+from ..ir.graph import Graph, TensorType, Type, UnrankedType, Value
 from ..ir.ops import TypeMismatch
 from ..options import DEFAULTS, Options
 from ..records import dataclass
 from . import functions, schemas, structure, tensors
+from .declared_types import DeclaredTypes, contradiction, dims_of_shapes
 from .equal_sizes import equal_sizes
 from .fixed_values import leading_to, with_values
 from .lengths import usual_lengths
@@ -78,18 +79,14 @@ class Importer:
     ):
         self.model, self.inlined, self.options, self.operators = model, inlined, options, operators
         self.facts = facts  # what is known of sizes
-        self.lengths = lengths or {}  # how long signals usually are, by variable
-        self.equal = equal or {}  # what to take for variables that must equal others, or numbers
         self.file = model.name
         self.session = Session()
+        inputs = inlined.graph.input
+        self.declared = DeclaredTypes(inputs, options, self.session.variables, lengths or {}, equal or {})
         self.diagnostics = DiagnosticList()
-        self.dim_names: dict[str, str] = {}  # variable → what the model calls it
-        self.settled: dict[str, tuple[str, int]] = {}  # what the model calls it → variable, and its number
-        self.original: dict[str, Dimension] = {}  # what the model calls it → variable, or number
         self.ranks = Ranks()
         self.cases = 0  # that ranks which only the run knows were imported for
         self.repeated = 0  # nodes of loops' bodies, each turn imported by itself
-        self.usual: dict[str, int] = {}  # what the model calls it → its size where nothing else tells
         #: What gradients are taken by: what is computed of it is differentiated, so never folded here.
         self.varied = {
             name.decode()
@@ -109,26 +106,18 @@ class Importer:
         builder = RuleBuilder(self.session, facts=self.facts)
         scope = Scope(builder)
         builder.site = Site(self, scope)
-        self.usual = self._usual_sizes(proto)
         stored = initializers(proto)
 
         def input_of(information: onnx.ValueInfoProto) -> Value:
-            return builder.input(self._input_type(information), information.name)
+            return builder.input(self.declared.of_input(information), information.name)
 
         for information in proto.input:
             if information.name in stored and not self._may_be_given(information.name):
                 continue
             origin = Origin(self.file, f"input {information.name}")
             scope.values[information.name] = self._guarded(origin, partial(input_of, information))
-        for missing in [*self.options.shapes]:
-            if missing not in {i.name for i in proto.input}:
-                self.diagnostics.add(f"the model has no input '{missing}' to give a shape", Origin(self.file))
-        known, asked = self._known_dims(proto), (*self.options.dims, *self.options.typical)
-        for missing in [d for d in dict.fromkeys(asked) if d not in known]:
-            there = ", ".join(map(quote, sorted(known))) or "none"
-            self.diagnostics.add(
-                f"no input of the model has a dimension {quote(missing)}; there is {there}", Origin(self.file)
-            )
+        for problem in self.declared.not_there():
+            self.diagnostics.add(problem, Origin(self.file))
         outputs: list[Value] = []
         try:
             outputs = self._body(scope, proto, [o.name for o in proto.output])
@@ -144,24 +133,6 @@ class Importer:
         """Whether the run gives an initializer that is also an input."""
         asked = self.options.overridable
         return asked if isinstance(asked, bool) else name in asked
-
-    def told(self) -> set[str]:
-        """The variables whose typical size the caller told."""
-        return {str(v) for name, v in self.original.items() if name in self.options.typical}
-
-    def _known_dims(self, proto: onnx.GraphProto) -> set[str]:
-        return {d.dim_param for i in proto.input for d in tensor_of(i.type).shape.dim if d.dim_param}
-
-    def _usual_sizes(self, proto: onnx.GraphProto) -> dict[str, int]:
-        """How long the named dimensions of inputs usually are; what is a batch in one is one in all."""
-        sizes: dict[str, int] = {}
-        for information in proto.input:
-            shape = tensor_of(information.type).shape.dim
-            for axis, dim in enumerate(shape):
-                usual = dimension.usual(axis, known_sizes(shape))
-                if _is_named(dim):
-                    sizes[dim.dim_param] = min(usual, sizes.get(dim.dim_param, usual))
-        return sizes
 
     def _named(self, value: Value, name: str) -> Value:
         if not value.name:
@@ -481,112 +452,8 @@ class Importer:
             case AttributeProto.SPARSE_TENSOR:
                 return tensors.sparse_array(attribute.sparse_tensor, self.model)
             case AttributeProto.TYPE_PROTO:
-                return self.type_of(attribute.tp, attribute.name)
+                return self.declared.of(attribute.tp, attribute.name)
         return helper.get_attribute_value(attribute)
-
-    # Types -------------------------------------------------------------------------------------
-
-    def _input_type(self, information: onnx.ValueInfoProto) -> Type:
-        type_ = self.type_of(information.type, information.name)
-        shape = self.options.shapes.get(information.name)
-        if shape is None:
-            return type_
-        if not isinstance(type_, TensorType):
-            raise ModelError("only a tensor can be given a shape")
-        tensor = tensor_of(information.type)
-        if tensor.HasField("shape") and len(shape) != type_.rank:
-            raise ModelError(f"the shape given has {len(shape)} axes where the model has {type_.rank}")
-        for size, dim in zip(shape, tensor.shape.dim):
-            known = self.options.dims.get(dim.dim_param)
-            if known is not None and size not in (None, known):
-                name = quote(dim.dim_param)
-                raise ModelError(f"the shape given has {size} for the dimension {name}, which is {known}")
-        declared = type_.shape or self._shape(
-            information.name, [onnx.TensorShapeProto.Dimension()] * len(shape)
-        )
-        return TensorType(type_.dtype, tuple(d if s is None else s for s, d in zip(shape, declared)))
-
-    def type_of(self, proto: onnx.TypeProto, name: str) -> Type:
-        """The type that a TypeProto declares; every unnamed dimension is a variable of its own."""
-        match proto.WhichOneof("value"):
-            case "tensor_type" | "sparse_tensor_type":
-                tensor = tensor_of(proto)
-                if not tensor.HasField("shape") and name not in self.options.shapes:
-                    return UnrankedType(self._dtype(tensor.elem_type))
-                return TensorType(self._dtype(tensor.elem_type), self._shape(name, tensor.shape.dim))
-            case "sequence_type":
-                return SequenceType(self.type_of(proto.sequence_type.elem_type, name))
-            case "map_type":
-                codes = proto.map_type.key_type, proto.map_type.value_type.tensor_type.elem_type
-                key, value = (tensors.DTYPE_NAMES.get(code, "nothing") for code in codes)
-                if key not in ("string", *dtypes.SIGNED, *dtypes.UNSIGNED) or value not in dtypes.ALL:
-                    raise UnsupportedError(f"a map from {key} to {value}")
-                return MapType(key, value)
-            case "optional_type":
-                return OptionalType(self.type_of(proto.optional_type.elem_type, name))
-        raise UnsupportedError(f"values of type {proto.WhichOneof('value') or 'nothing'}")
-
-    def _shape(self, name: str, declared: Sequence[onnx.TensorShapeProto.Dimension]) -> tuple[Dimension, ...]:
-        usual = [dimension.usual(k, known_sizes(declared)) for k in range(len(declared))]
-        return tuple(self._dimension(d, f"{name}_{k}", usual[k]) for k, d in enumerate(declared))
-
-    def _dtype(self, code: int) -> str:
-        dtype = tensors.DTYPE_NAMES.get(code)
-        if dtype is None:
-            raise ModelError(f"its element type {code} is unknown")
-        return dtype
-
-    def _dimension(self, proto: onnx.TensorShapeProto.Dimension, hint: str, usual: int) -> Dimension:
-        if proto.HasField("dim_value") and proto.dim_value >= 0:
-            return proto.dim_value
-        called = proto.dim_param if _is_named(proto) else ""
-        if called in self.options.dims:
-            return self.options.dims[called]
-        if called in self.original:
-            return self.original[called]
-        name = identifier(called or hint, self.session.variables)
-        usual = self.lengths.get(name, self.usual.get(called, usual))
-        typical = self.options.typical.get(called, usual)
-        variable = self.equal.get(name, dimension.symbol(name, typical=typical))
-        if not isinstance(variable, int):
-            self.dim_names[str(variable)] = self.dim_names.get(str(variable)) or called
-        elif called:
-            self.settled[called] = name, variable
-        if called:
-            self.original[called] = variable
-        return variable
-
-
-def known_sizes(dims: Iterable[onnx.TensorShapeProto.Dimension]) -> list[int | None]:
-    """The sizes that a shape declares."""
-    return [dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None for dim in dims]
-
-
-def tensor_of(proto: onnx.TypeProto) -> onnx.TypeProto.Tensor | onnx.TypeProto.SparseTensor:
-    """What a type says of a tensor. Sparse ones are computed as dense ones."""
-    return proto.sparse_tensor_type if proto.HasField("sparse_tensor_type") else proto.tensor_type
-
-
-def contradiction(proto: onnx.TypeProto, type_: Type, sizes: bool) -> str:
-    """How a declared type contradicts the type that a value has: in its kind or element type and, if asked,
-    in its sizes; empty where it does not."""
-    kind = (proto.WhichOneof("value") or "").removeprefix("sparse_")
-    if kind == "tensor_type" and isinstance(type_, (TensorType, UnrankedType)):
-        tensor = tensor_of(proto)
-        name = tensors.DTYPE_NAMES.get(tensor.elem_type)
-        if name is not None and name != type_.dtype:
-            return f"it is declared with elements of type {name} and has {type_.dtype}"
-        if sizes and tensor.HasField("shape") and isinstance(type_, TensorType):
-            declared = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
-            unlike = any(d is not None and d != s for d, s in zip(declared, type_.shape))
-            if len(declared) != type_.rank or unlike:
-                shape = ", ".join("?" if d is None else str(d) for d in declared)
-                return f"it is declared with the shape [{shape}] and is {type_}"
-    elif kind == "tensor_type" and isinstance(type_, (SequenceType, MapType)):
-        return f"it is declared as a tensor and is {type_}"
-    elif kind == "sequence_type" and isinstance(type_, TensorType):
-        return f"it is declared as a sequence and is {type_}"
-    return ""
 
 
 @dataclass
@@ -662,21 +529,21 @@ def import_model(source: Any, options: Options = DEFAULTS, operators: Operators 
     if found:
         raise ModelErrors(found, model.name)
     inlined = functions.inline_functions(model.proto)
-    options = options.with_(dims={**_dims_of_shapes(model, options.shapes), **options.dims})
+    options = options.with_(dims={**dims_of_shapes(model.proto.graph.input, options.shapes), **options.dims})
     names = [o.name for o in inlined.graph.output]
     importer = Importer(model, inlined, options, known)
     equal: dict[str, Dimension] = {}
     needed: dict[str, str] = {}  # variable → the node that needs it to be a number
     try:
         graph = importer.run()
-        while more := equal_sizes(graph, importer.told()):
+        while more := equal_sizes(graph, importer.declared.told()):
             taken = {name: one.size for name, one in more.items()}
             equal = {name: taken.get(str(one), one) for name, one in equal.items()} | taken
             needed |= {name: one.node for name, one in more.items()}
             importer = Importer(model, inlined, options, known, equal=equal)
             graph = importer.run()
         sizes = sizes_of_states(graph, names, options.states)
-        pinned = {name: sizes[str(v)] for name, v in importer.original.items() if str(v) in sizes}
+        pinned = {name: sizes[str(v)] for name, v in importer.declared.original.items() if str(v) in sizes}
         facts = facts_of_states(graph, names, options.states)
         lengths = usual_lengths(graph)
         if pinned or facts or lengths:
@@ -686,29 +553,15 @@ def import_model(source: Any, options: Options = DEFAULTS, operators: Operators 
             graph = importer.run()
     except Refused:
         raise ModelErrors(importer.diagnostics, model.name) from None
-    settled = {called: (size, needed.get(name, "")) for called, (name, size) in importer.settled.items()}
-    return Imported(with_states(graph, names, options.states), importer.dim_names, model, settled)
+    declared = importer.declared
+    settled = {called: (size, needed.get(name, "")) for called, (name, size) in declared.settled.items()}
+    return Imported(with_states(graph, names, options.states), declared.dim_names, model, settled)
 
 
 def _usually(variable: Dimension, lengths: Mapping[str, int]) -> Dimension:
     """A variable that is typically as long as is known of it; a number is that."""
     length = lengths.get(str(variable))
     return variable if length is None else dimension.symbol(str(variable), typical=length)
-
-
-def _is_named(proto: onnx.TensorShapeProto.Dimension) -> bool:
-    """Whether a dimension has a name, other than what some exporters write for none: "?"."""
-    return any(c.isalnum() for c in proto.dim_param)
-
-
-def _dims_of_shapes(model: ModelFile, shapes: Mapping[str, Sequence[int | None]]) -> dict[str, int]:
-    """The sizes of named dimensions that whole shapes of inputs tell, the first's where they differ."""
-    found: dict[str, int] = {}
-    for port in model.proto.graph.input:
-        for size, dim in zip(shapes.get(port.name, ()), tensor_of(port.type).shape.dim):
-            if size is not None and _is_named(dim):
-                found.setdefault(dim.dim_param, size)
-    return found
 
 
 def _known_values(
