@@ -30,6 +30,7 @@ def _by_meaning(
 def of_attention(
     b: Builder, node: Node[Any], gs: Sequence[Value | None], propagate: Propagate
 ) -> list[Value | None]:
+    """As two products and the softmax between them; weights of queries that see no key are 0."""
     op, (q, k, v, *bias), start = node.op, node.inputs, len(b.nodes)
     wide = "float32" if q.dtype in ("float16", "bfloat16") else q.dtype
     q, k, v, *bias = (b.cast(x, wide) for x in (q, k, v, *bias))

@@ -27,6 +27,7 @@ WholeRule = Callable[[Builder, Node[Any], Sequence[Value | None], Propagate], Se
 
 
 def is_differentiable(value: Value) -> bool:
+    """Whether there are gradients of a value: of tensors of floats."""
     return isinstance(value.type, TensorType) and dtypes.is_float(value.dtype)
 
 
@@ -66,6 +67,8 @@ def _back(
 def of_if(
     b: Builder, node: Node[Any], gs: Sequence[Value | None], propagate: Propagate
 ) -> list[Value | None]:
+    """By an If of the same condition, whose branches compute those of the node once more and go back through
+    them."""
     condition, *operands = node.inputs
     by = [v for v in operands if is_differentiable(v)]
 
@@ -83,6 +86,9 @@ def of_if(
 def of_loop(
     b: Builder, node: Node[Any], gs: Sequence[Value | None], propagate: Propagate
 ) -> list[Value | None]:
+    """By a loop over the steps from the last to the first, which carries the cotangents of what the loop
+    carries into a step, and the sums of those of what steps capture. UnsupportedError where what is carried
+    changes its size."""
     op = node.op
     trips, condition, *operands = node.inputs
     carried, captured = operands[: op.carried], operands[op.carried :]

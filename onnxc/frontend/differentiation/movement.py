@@ -13,6 +13,7 @@ from ...ir.graph import Node, Value
 
 
 def zeros(b: Builder, dtype: str, shape: Sequence[Dimension]) -> Value:
+    """A tensor of zeros, of which one is stored."""
     return b.broadcast(b.constant(0, dtype), shape)
 
 
@@ -40,11 +41,13 @@ def of_moved(b: Builder, node: Node[Any], g: Value, operand: int) -> Value | Non
 
 
 def of_transpose(b: Builder, node: Node[Any], g: Value, operand: int) -> Value | None:
+    """The axes go back to where they came from."""
     perm = node.op.perm
     return b.transpose(g, sorted(range(len(perm)), key=perm.__getitem__))
 
 
 def of_slice(b: Builder, node: Node[Any], g: Value, operand: int) -> Value | None:
+    """What is not in the slice gets 0."""
     op, x = node.op, node.inputs[0]
     if any(step != 1 for step in op.steps):
         return of_moved(b, node, g, operand)
@@ -65,12 +68,14 @@ def of_pad(b: Builder, node: Node[Any], g: Value, operand: int) -> Value | None:
 
 
 def of_concat(b: Builder, node: Node[Any], g: Value, operand: int) -> Value | None:
+    """Each operand gets the part of the cotangent that lies where the operand does."""
     axis = node.op.axis
     start: Dimension = sum((v.shape[axis] for v in node.inputs[:operand]), 0)
     return b.take(g, axis, start, node.inputs[operand].shape[axis])
 
 
 def of_sort(b: Builder, node: Node[Any], g: Value, operand: int) -> Value | None:
+    """Each element gets the cotangent of the place that it was sorted to, or 0 where it was left out."""
     x = node.inputs[0]
     back = ops.Scatter("elements", node.op.axis)
     return b.emit(back, zeros(b, x.dtype, x.shape), node.outputs[1], g)[0]
@@ -112,6 +117,7 @@ def of_scatter(b: Builder, node: Node[Any], g: Value, operand: int) -> Value | N
 
 
 def of_cumulate(b: Builder, node: Node[Any], g: Value, operand: int) -> Value | None:
+    """Of running sums the running sums of the cotangent from the other end."""
     op, x = node.op, node.inputs[0]
     if op.kind == "sum":
         return b.emit(replace(op, reverse=not op.reverse), g)[0]

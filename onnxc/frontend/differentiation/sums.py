@@ -83,6 +83,8 @@ def _before_epilogue(b: Builder, node: Node[Any], g: Value) -> Value:
 
 
 def of_contract(b: Builder, node: Node[Any], g: Value, operand: int) -> Value | None:
+    """The product of the cotangent and the other operand, repeated along axes of this one that neither the
+    other nor the result has."""
     op, (x, y, *_) = node.op, node.inputs
     g = _before_epilogue(b, node, g)
     own, other, value, against = (op.lhs, op.rhs, x, y) if operand == 0 else (op.rhs, op.lhs, y, x)
