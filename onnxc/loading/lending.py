@@ -3,12 +3,15 @@
 Arrays are lent without copies where they are C-ordered, of the right type and in this machine's byte order. A
 sequence is a list, an optional its value or None, strings are `str` (bytes are taken as UTF-8), a map is a
 dict. What the loader can fill in few steps does not come here.
+
+Tensors of other libraries are read by the DLPack protocol, of element types that numpy lacks, too.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from numbers import Real
 from typing import Any
 
@@ -148,32 +151,36 @@ def _from_python(slot: Slot, value: object) -> np.ndarray:
         array = _shared(value) if hasattr(value, "__dlpack__") else np.asarray(value)
         wanted = slot.numpy
         return array if wanted is None or array.dtype == wanted else _fitted(slot, array, wanted)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise RunError(f"input {quote(slot.port.name)}: {error}", status=WRONG_DTYPE) from None
+    except RunError:
+        raise
+    except Exception as error:  # the value's own code may raise any
+        reason = str(error) or type(error).__name__
+        raise RunError(f"input {quote(slot.port.name)}: {reason}", status=WRONG_DTYPE) from error
 
 
 def _fitted(slot: Slot, array: np.ndarray, wanted: np.dtype) -> np.ndarray:
     """The same numbers in the slot's type, floats rounded; an array of another kind of numbers as it is.
     Raises RunError for a number that the type does not have."""
-    dtype, kind = slot.port.dtype or "", array.dtype.kind
+    numbers = _widened(array)
+    dtype, kind = slot.port.dtype or "", numbers.dtype.kind
     floats = "biufc" if wanted.kind == "c" else "biuf"
     found = array
     outside: Sequence[Any] | np.ndarray = ()
     if array.size == 0:  # an empty list is of any type
         found = array.astype(wanted)
     elif dtypes.is_integer(dtype) or dtype == "bool":
-        if kind not in "biu" and not all(isinstance(number, int) for number in array.flat):
+        if kind not in "biu" and not all(isinstance(number, int) for number in numbers.flat):
             return array
         low, high = dtypes.integer_range(dtype)
-        outside = [number for number in (array.min(), array.max()) if not low <= int(number) <= high]
-        found = array if outside else array.astype(wanted)
+        outside = [number for number in (numbers.min(), numbers.max()) if not low <= int(number) <= high]
+        found = array if outside else numbers.astype(wanted)
     elif not wanted.hasobject and (
-        all(isinstance(number, Real) for number in array.flat)  # as where integers are longer than numpy's
+        all(isinstance(number, Real) for number in numbers.flat)  # as where integers are longer than numpy's
         if kind == "O"
-        else kind in floats and np.can_cast(array.dtype, wanted, "same_kind")
+        else kind in floats and np.can_cast(numbers.dtype, wanted, "same_kind")
     ):
-        found, has = dtypes.rounded(array, dtype)
-        outside = array[~has]
+        found, has = dtypes.rounded(numbers, dtype)
+        outside = numbers[~has]
     if len(outside):
         raise RunError(
             f"input {quote(slot.port.name)}: {outside[0]} is no number of {dtype}", status=WRONG_DTYPE
@@ -181,10 +188,87 @@ def _fitted(slot: Slot, array: np.ndarray, wanted: np.dtype) -> np.ndarray:
     return found
 
 
+def _widened(array: np.ndarray) -> np.ndarray:
+    """The same numbers in a type of numpy's own, which has all of those of `ml_dtypes`."""
+    try:
+        dtype = dtypes.from_numpy(array.dtype)
+    except TypeError:
+        return array
+    if dtype == "bfloat16" or dtype in dtypes.SMALL_FLOATS:
+        return array.astype(np.float32)
+    return array.astype(np.int8) if dtypes.is_integer(dtype) and dtypes.bits(dtype) < 8 else array
+
+
+# Tensors of other libraries ----------------------------------------------------------------------
+
+#: The element types that numpy lacks, by their codes in DLPack.
+_CODES = {
+    4: "bfloat16",
+    10: "float8e4m3fn",
+    11: "float8e4m3fnuz",
+    12: "float8e5m2",
+    13: "float8e5m2fnuz",
+    14: "float8e8m0",
+}
+_UNSIGNED = 1  # the code of integers
+
+
+class _Described(ctypes.Structure):
+    """The begin of DLPack's DLTensor."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("rank", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+    )
+
+
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
+class _Bits:
+    """A tensor that is given as integers where numpy lacks its type, which is in `dtype` then."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor, self.dtype = tensor, ""
+
+    def __dlpack__(self, *, stream: None = None, **_: object) -> Any:
+        capsule = self.tensor.__dlpack__()
+        described = _Described.from_address(_pointer(capsule, b"dltensor"))
+        dtype = _CODES.get(described.code, "")
+        if dtype and (described.bits, described.lanes) == (dtypes.bits(dtype), 1):
+            self.dtype, described.code = dtype, _UNSIGNED
+        return capsule
+
+    def __dlpack_device__(self) -> Any:
+        return self.tensor.__dlpack_device__()
+
+
 def _shared(value: Any) -> np.ndarray:
     """A tensor by the DLPack protocol, without a copy where it lies in the processor's memory; what cannot be
-    given so (one that gradients are computed of, another element type) by numpy's."""
+    given so (of another device, for one) by numpy's."""
+    for resolve in ("resolve_conj", "resolve_neg"):  # views of numbers that the memory has with another sign
+        if hasattr(value, resolve):
+            value = getattr(value, resolve)()
     try:
         return np.from_dlpack(value)
-    except (BufferError, RuntimeError, TypeError, ValueError):
-        return np.asarray(value.detach() if hasattr(value, "detach") else value)
+    except Exception as error:
+        if hasattr(value, "detach"):  # from what computes gradients of it
+            value = value.detach()
+        with suppress(Exception):
+            return _by_bits(value)
+        found = np.asarray(value)
+        if found.dtype.hasobject:  # numpy knows nothing of it
+            raise error
+        return found
+
+
+def _by_bits(tensor: Any) -> np.ndarray:
+    bits = _Bits(tensor)
+    array = np.from_dlpack(bits)
+    return array.view(dtypes.numpy_dtype(bits.dtype)) if bits.dtype else array

@@ -1,6 +1,7 @@
 """What calls take besides arrays of the right type: numbers, lists, tensors of other libraries and dicts."""
 
 import array
+import ctypes
 import warnings
 from fractions import Fraction
 
@@ -27,6 +28,49 @@ class Shared:
 
     def __dlpack_device__(self):
         return self.array.__dlpack_device__()
+
+
+class Coded(Shared):
+    """One of an element type that numpy lacks, by its code in DLPack."""
+
+    def __init__(self, numbers, dtype, code):
+        self.bits, self.code = np.array(numbers, dtype), code
+        self.array = self.bits.view(f"u{self.bits.itemsize}")
+
+    def __dlpack__(self, **how):
+        capsule = self.array.__dlpack__()
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+        ctypes.c_uint8.from_address(pointer(capsule, b"dltensor") + 20).value = self.code
+        return capsule
+
+
+class Lazy(Shared):
+    """One whose numbers are not those in its memory before it is resolved, as torch's views of imaginary
+    parts and of conjugates."""
+
+    def __init__(self, numbers, dtype, method):
+        super().__init__(-np.array(numbers, dtype), dtype)
+        setattr(self, method, lambda: Shared(numbers, dtype))
+
+
+class Gradient(Shared):
+    """One that gives nothing before it is detached."""
+
+    def __dlpack__(self, **how):
+        raise BufferError("it requires gradients")
+
+    def detach(self):
+        return Coded(self.array, ml_dtypes.bfloat16, 4)
+
+
+def failing(protocol, error):
+    """A value of which a protocol fails."""
+
+    def fail(self, *_, **__):
+        raise error
+
+    return type("Failing", (), {protocol: fail})()
 
 
 class Convertible:
@@ -148,6 +192,59 @@ def test_numbers_of_floats_are_taken_whatever_python_holds_them_in(dtype, number
     assert taken(dtype, numbers).tolist() == expected
 
 
+@pytest.mark.parametrize("method", ["resolve_neg", "resolve_conj"])
+def test_a_tensor_of_which_the_memory_has_other_numbers_is_resolved(method):
+    assert taken("float32", Lazy([-2, 4], np.float32, method)).tolist() == [-2, 4]
+
+
+CODES = [
+    ("bfloat16", 4),
+    ("float8e4m3fn", 10),
+    ("float8e4m3fnuz", 11),
+    ("float8e5m2", 12),
+    ("float8e5m2fnuz", 13),
+    ("float8e8m0", 14),
+]
+
+
+@pytest.mark.parametrize(("dtype", "code"), CODES)
+def test_tensors_of_types_that_numpy_lacks_are_read_where_they_are(dtype, code):
+    tensor = Coded([[0.5, 2], [4, 8]], dtypes.numpy_dtype(dtype), code)
+    found = taken(dtype, tensor)
+    assert found.dtype == dtypes.numpy_dtype(dtype) and found.tolist() == [[0.5, 2], [4, 8]]
+    assert np.shares_memory(found, tensor.bits)
+
+
+@pytest.mark.parametrize(("dtype", "code"), CODES)
+@pytest.mark.parametrize("wanted", ["float64", "float32", "float16", "float8e5m2", "complex64"])
+def test_numbers_of_types_that_numpy_lacks_are_converted(dtype, code, wanted):
+    numbers = np.array([0.5, 4], dtypes.numpy_dtype(dtype))
+    for value in (Coded(numbers, numbers.dtype, code), Convertible(numbers, None), list(numbers)):
+        fitted = taken(wanted, value)
+        assert fitted.dtype == dtypes.numpy_dtype(wanted) and fitted.tolist() == [0.5, 4]
+
+
+def test_integers_of_types_that_numpy_lacks_are_converted():
+    assert taken("int64", Convertible([-8, 7], ml_dtypes.int4)).tolist() == [-8, 7]
+    assert taken("float16", Convertible([0, 15], ml_dtypes.uint4)).tolist() == [0, 15]
+    with pytest.raises(RunError, match="input 'x': -8 is no number of uint8"):
+        taken("uint8", Convertible([-8, 7], ml_dtypes.int4))
+
+
+def test_a_tensor_that_gradients_are_computed_of_is_detached():
+    assert taken("float32", Gradient([0.5], np.float32)).tolist() == [0.5]
+
+
+@pytest.mark.parametrize("protocol", ["__array__", "__dlpack__"])
+@pytest.mark.parametrize("error", [RuntimeError, NotImplementedError, KeyError, BufferError, MemoryError])
+def test_what_a_value_says_in_failing_is_told_with_the_input(protocol, error):
+    with pytest.raises(RunError, match="no numbers yet") as caught:
+        taken("float32", failing(protocol, error("no numbers yet")))
+    assert str(caught.value).startswith("input 'x': ") and caught.value.status == WRONG_DTYPE
+    with pytest.raises(RunError, match=f"input 'x': {error.__name__}"):
+        taken("float32", failing(protocol, error()))
+
+
 def test_what_is_no_number_stays_so():
     assert np.isnan(taken("float32", [np.nan, 1])[0]) and np.isinf(taken("float16", [np.inf])[0])
     assert taken("bfloat16", [1.5, 2]).dtype == ml_dtypes.bfloat16
@@ -166,6 +263,7 @@ def test_what_is_no_number_stays_so():
         ("float32", [None], "object"),
         ("bfloat16", [1j], "complex128"),
         ("float32", Shared([1j], np.complex64), "complex64"),
+        ("int64", Coded([1], ml_dtypes.bfloat16, 4), "bfloat16"),
         ("string", [1], "int64"),
     ],
 )
