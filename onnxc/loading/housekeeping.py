@@ -4,6 +4,7 @@ all are larger than `$ONNXC_CACHE_LIMIT` (bytes, or `500M`, `20G`; 10G unless to
 from __future__ import annotations
 
 import os
+import stat
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -58,6 +59,8 @@ def kept(folder: Path) -> list[Kept]:
     for path in folder.glob("*.so"):
         with suppress(OSError):  # another process may take it away
             status = path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                continue
             nbytes = sum(each.stat().st_size for each in (path, _weights(path)) if each.exists())
             names = tuple(sorted(models.get(path.name, ())))
             found.append(Kept(path, nbytes, status.st_mtime, names))
@@ -66,15 +69,17 @@ def kept(folder: Path) -> list[Kept]:
 
 def prune(folder: Path, most: int) -> list[Kept]:
     """Removes what was not used for longest until at most that many bytes are left, and what interrupted
-    processes have left; the libraries removed. Programs that run one are not disturbed."""
+    processes have left; the libraries removed, without those that the system keeps. Programs that run one
+    are not disturbed."""
     libraries, removed = kept(folder), []
     total = sum(each.nbytes for each in libraries)
     while libraries and total > most:
-        removed.append(libraries.pop())
-        total -= removed[-1].nbytes
-        for path in (removed[-1].path, _weights(removed[-1].path)):
-            with suppress(OSError):
+        last = libraries.pop()
+        with suppress(OSError):
+            for path in (last.path, _weights(last.path)):
                 path.unlink(missing_ok=True)
+            removed.append(last)
+            total -= last.nbytes
     _sweep(folder)
     return removed
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -259,6 +260,27 @@ def test_what_was_not_used_for_longest_goes_first(filled, folder):
     assert [each.path for each in removed] == [filled["Neg"]]
     assert [each.path for each in housekeeping.kept(folder)] == [filled["Relu"], filled["Abs"]]
     assert len(list(folder.glob("path-*"))) == len(list(folder.glob("content-*"))) == 2
+
+
+def test_what_cannot_be_removed_is_not_told_as_removed(filled, folder, monkeypatch):
+    remove, kept = Path.unlink, filled["Abs"]
+
+    def unlink(path, missing_ok=False):
+        if path == kept:
+            raise PermissionError(errno.EACCES, "no")
+        remove(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    removed = housekeeping.prune(folder, kept.stat().st_size)
+    assert [each.path for each in removed] == [filled["Neg"], filled["Relu"]]
+    assert [each.path for each in housekeeping.kept(folder)] == [kept]
+
+
+def test_a_folder_in_the_place_of_a_library_is_none(filled, folder):
+    filled["Abs"].unlink()
+    filled["Abs"].mkdir()
+    assert [each.path for each in housekeeping.kept(folder)] == [filled["Relu"], filled["Neg"]]
+    assert [each.path for each in housekeeping.clear(folder)] == [filled["Neg"], filled["Relu"]]
 
 
 def test_a_use_is_written_down(filled, tmp_path):
