@@ -18,13 +18,14 @@ import re
 import time
 import zipfile
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice, product
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from .errors import CompileError, Origin, RunError, quote
+from .errors import CompileError, Origin, RunError, UsageError, quote
 from .ir import dtypes
 from .ir.dims import usual
 from .ir.expected import drawn
@@ -92,13 +93,14 @@ def make_inputs(
 
     arguments: arrays by name, files, `inputs.npz` or `x=a.npy`, or numbers, `x=16000`. dims, shapes: sizes
     for what is generated. expected: what the graph expects of some inputs (`ir.expected`). Raises RunError
-    for files that cannot be read and names that the model does not have."""
-    numbers = {} if isinstance(arguments, Mapping) else _numbers(arguments, ports)
-    given = read_inputs(
-        arguments if isinstance(arguments, Mapping) else [a for a in arguments if a not in numbers], ports
-    )
+    for files that cannot be read and names that the model does not have, UsageError for what contradicts
+    itself."""
+    numbers, others = _numbers(arguments, ports)
+    given = read_inputs(others, ports)
     sizes = resolve_shapes(ports, dims or {}, shapes or {}, given)
-    for name, array in numbers.values():
+    for name, array in numbers.items():
+        if name in given:
+            raise _twice(name)
         given[name] = np.full(sizes[name], array)
     generator = np.random.default_rng(seed)
     feeds = {
@@ -129,8 +131,10 @@ def runnable_inputs(
     for, else with others. Raises RunError, of the usual ones, where those that are tried do not do either."""
     ports = library.inputs
     inputs = make_inputs(ports, arguments, dims, shapes, seed, expected)
-    given = [name for name in inputs.feeds if name not in inputs.generated]
-    free = _free_sizes([port for port in ports if port.name not in given], inputs.feeds, dims, shapes)
+    made = {*inputs.generated, *_numbers(arguments, ports)[0]}  # in the sizes that are tried
+    given = {name: value for name, value in inputs.feeds.items() if name not in made}
+    told = _told_sizes(ports, dims, shapes, given)
+    free = _free_sizes([port for port in ports if port.name not in given], inputs.feeds, told, shapes)
     if not free:
         return inputs
 
@@ -158,15 +162,15 @@ def runnable_inputs(
 
 
 def _free_sizes(
-    ports: Sequence[Port], feeds: Mapping[str, Any], dims: Mapping[str, int], shapes: Shapes
+    ports: Sequence[Port], feeds: Mapping[str, Any], told: Mapping[str, int], shapes: Shapes
 ) -> _Sizes:
-    """The sizes that nobody gave, by name, or by input and axis where they have none, as they are in feeds.
+    """The sizes that nobody told, by name, or by input and axis where they have none, as they are in feeds.
     What has a name has one size wherever that stands."""
     found: _Sizes = {}
     for port in ports:
         given = shapes.get(port.name) or [None] * len(port.shape or ())
         for axis, (size, known) in enumerate(zip(port.shape or (), given, strict=True)):
-            if not isinstance(size, int) and known is None and size not in dims and port.name in feeds:
+            if not isinstance(size, int) and known is None and size not in told and port.name in feeds:
                 found.setdefault(size or (port.name, axis), feeds[port.name].shape[axis])
     return found
 
@@ -232,10 +236,14 @@ def read_inputs(arguments: Sequence[str] | Mapping[str, Any], ports: Sequence[Po
             name, part = _part(key, known)
             parts = found.setdefault(name, {})
             if part in parts:
-                raise RunError(f"the input {quote(key)} is given twice")
+                raise _twice(key)
             parts[part] = dtypes.from_file(array, known[name].dtype)
     sequences = {port.name for port in ports if "sequence" in (port.kind, port.of)}
     return {name: _joined(name, parts, name in sequences) for name, parts in found.items()}
+
+
+def _twice(name: str) -> UsageError:
+    return UsageError(f"the input {quote(name)} is given twice")
 
 
 def _require_known(name: str, known: Mapping[str, Port]) -> None:
@@ -288,43 +296,50 @@ def _joined(name: str, parts: Mapping[str, np.ndarray], sequence: bool = False) 
     return [_joined(f"{name}/{k}", items[k]) for k in order]
 
 
-def _numbers(arguments: Sequence[str], ports: Sequence[Port]) -> dict[str, tuple[str, np.ndarray]]:
-    """(the input, the number in its type) of each argument that is like `x=16000`, and no file. Raises
-    RunError for a number that is none of the type."""
-    found = {}
+def _numbers(
+    arguments: Sequence[str] | Mapping[str, Any], ports: Sequence[Port]
+) -> tuple[dict[str, np.ndarray], Sequence[str] | Mapping[str, Any]]:
+    """The numbers, by input and in its type, of arguments that are like `x=16000`, and no file; and the other
+    arguments. Raises RunError for a number that is none of the type."""
+    if isinstance(arguments, Mapping):
+        return {}, arguments
+    found: dict[str, np.ndarray] = {}
+    others = []
     types = {port.name: port.dtype for port in ports if port.kind == "tensor"}
-    for argument in arguments:
+    for argument in dict.fromkeys(arguments):
         name, text = _split(argument, types)
-        if name is None or (dtype := types.get(name)) is None:
+        dtype = types.get(name or "") or "string"  # of any type, as of strings, there are files alone
+        number = None if dtype == "string" or os.path.exists(text) else _number(text)
+        if name is None or number is None:
+            others.append(argument)
             continue
-        if dtype != "string" and not os.path.exists(text):
-            try:
-                number = _number(text)
-            except ValueError:
-                continue
-            if dtypes.is_integer(dtype) or dtype == "bool":
-                low, high = dtypes.integer_range(dtype)
-                has = np.asarray(isinstance(number, int) and low <= number <= high)
-                array = np.asarray(number if has else 0).astype(dtypes.numpy_dtype(dtype))
-            else:
-                array, has = dtypes.rounded(np.asarray(number), dtype)
-            if not has:
-                raise RunError(f"input {quote(name)}: {text} is no number of {dtype}")
-            found[argument] = name, array
-    return found
+        if name in found:
+            raise _twice(name)
+        if dtypes.is_integer(dtype) or dtype == "bool":
+            low, high = dtypes.integer_range(dtype)
+            has = np.asarray(isinstance(number, int) and low <= number <= high)
+            array = np.asarray(number if has else 0).astype(dtypes.numpy_dtype(dtype))
+        else:
+            array, has = dtypes.rounded(np.asarray(number), dtype)
+        if not has:
+            raise RunError(f"input {quote(name)}: {text} is no number of {dtype}")
+        found[name] = array
+    return found, others
 
 
-def _number(text: str) -> int | float:
-    """As an integer where it is written as one, whose digits floats would not hold."""
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
+def _number(text: str) -> int | float | None:
+    """As an integer where it is written as one, whose digits floats would not hold; None of another text."""
+    for type_ in (int, float):
+        with suppress(ValueError):
+            return type_(text)
+    return None
 
 
 def _read(arguments: Sequence[str], known: Mapping[str, Port]) -> Iterator[dict[str, np.ndarray]]:
     for argument in arguments:
         name, path = _split(argument, known)
+        if not path:
+            raise UsageError(f"{quote(argument)} is not X=A.npy, X=NUMBER or INPUTS.npz")
         if name is not None:
             _part(name, known)
         yield {name: load_array(path)} if name is not None else _load_archive(argument)
@@ -420,7 +435,8 @@ def save_outputs(path: Path, outputs: Mapping[str, object]) -> None:
 def resolve_shapes(
     ports: Sequence[Port], dims: Mapping[str, int], shapes: Shapes, given: Mapping[str, Any] | None = None
 ) -> dict[str, tuple[int, ...]]:
-    """The shape of every input. Raises RunError for names that the model does not have."""
+    """The shape of every input. Raises RunError for names that the model does not have, UsageError where a
+    dimension has two sizes."""
     names = {port.name for port in ports}
     for name in shapes:
         if name not in names:
@@ -432,13 +448,7 @@ def resolve_shapes(
             raise RunError(
                 f"no input has a dimension {quote(name)}; of unknown size: {others}", status=WRONG_SHAPE
             )
-    sizes = dict(dims)
-    for port in ports:
-        value = given.get(port.name) if given else None
-        known = value.shape if isinstance(value, np.ndarray) else shapes.get(port.name)
-        for symbol, size in zip(port.shape or (), known or ()):
-            if isinstance(symbol, str) and size is not None:
-                sizes.setdefault(symbol, size)
+    sizes = _told_sizes(ports, dims, shapes, given or {})
     axes = [(axis, name, port) for port in ports for axis, name in enumerate(port.shape or ())]
     first = sorted(axes, key=lambda entry: entry[0] > 0)  # first axes before others
     for axis, variable, port in sorted(first, key=lambda entry: not str(entry[1]).isidentifier()):
@@ -446,6 +456,29 @@ def resolve_shapes(
             made = _of_others(variable, sizes)
             sizes[variable] = _usual(port, axis) if made is None else made
     return {port.name: _shape(port, shapes.get(port.name), sizes) for port in ports}
+
+
+def _told_sizes(
+    ports: Sequence[Port], dims: Mapping[str, int], shapes: Shapes, given: Mapping[str, Any]
+) -> dict[str, int]:
+    """The sizes of named dimensions that are given: by name, by the shape of an input, or else by an array.
+    Raises UsageError where an input has another; whether arrays agree with each other, the library checks."""
+    found, told = dict(dims), dict(dims)
+    arrays = {name: value.shape for name, value in given.items() if isinstance(value, np.ndarray)}
+    for what, known in (("shape", shapes), ("array", arrays)):
+        for port in ports:
+            for symbol, size in zip(port.shape or (), known.get(port.name) or ()):
+                if not isinstance(symbol, str) or size is None:
+                    continue
+                if told.get(symbol, size) != size:
+                    raise UsageError(
+                        f"the input {quote(port.name)}: the {what} given has {size} for the dimension "
+                        f"{quote(symbol)}, which is {told[symbol]}"
+                    )
+                found.setdefault(symbol, size)
+                if known is shapes:
+                    told[symbol] = size
+    return found
 
 
 def _usual(port: Port, axis: int) -> int:

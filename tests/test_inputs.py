@@ -6,7 +6,7 @@ from support.small_models import parsed
 
 import onnxc
 from onnxc.commands.comparison import compare
-from onnxc.errors import CompileError, RunError
+from onnxc.errors import CompileError, RunError, UsageError
 from onnxc.inputs import (
     expected_inputs,
     generate,
@@ -90,6 +90,36 @@ def test_an_array_from_a_file_sets_the_dimensions_of_what_is_generated():
 def test_names_and_ranks_that_the_model_does_not_have_are_refused(dims, asked, words):
     with pytest.raises(RunError, match=words):
         shapes(TOKENS, dims=dims, **asked)
+
+
+@pytest.mark.parametrize(
+    ("dims", "given", "asked", "words"),
+    [
+        (
+            {"batch": 5},
+            {},
+            {"ids": (2, 7)},
+            "'ids': the shape given has 2 for the dimension 'batch', which is 5",
+        ),
+        (
+            {},
+            {},
+            {"ids": (2, 7), "mask": (2, 8)},
+            "'mask': the shape given has 8 for .* 'length', which is 7",
+        ),
+        ({"length": 5}, {"ids": (2, 7)}, {}, "'ids': the array given has 7 for .* 'length', which is 5"),
+        ({}, {"ids": (2, 7)}, {"mask": (3, None)}, "'ids': the array given has 2 for .* 'batch', which is 3"),
+    ],
+)
+def test_a_dimension_of_which_two_sizes_are_asked_for_is_refused(dims, given, asked, words):
+    arrays = {name: np.zeros(shape, np.int64) for name, shape in given.items()}
+    with pytest.raises(UsageError, match=f"the input {words}"):
+        shapes(TOKENS, MASK, dims=dims, given=arrays, **asked)
+
+
+def test_what_is_told_twice_alike_is_taken():
+    found = shapes(TOKENS, MASK, dims={"batch": 2}, given={"ids": np.zeros((2, 7))}, mask=(2, None))
+    assert found["mask"] == (2, 7)
 
 
 # Generated values
@@ -261,6 +291,26 @@ def test_other_sizes_are_tried_beside_arrays_that_are_given():
     assert feeds["sound"] is sound and feeds["mask"].shape == (320,)
 
 
+class Square(Picky):
+    """A library of which two inputs have one size."""
+
+    inputs = [Port("sound", ("batch", "samples"), "float32"), Port("mask", ("samples",), "bool")]
+
+
+def test_sizes_that_are_told_are_not_tried():
+    sound = np.ones((1, 320), np.float32)
+    assert runnable_inputs(Square(256), {}, {}, arguments={"sound": sound}).feeds["mask"].shape == (320,)
+    with pytest.raises(RunError, match="too short"):
+        runnable_inputs(Square(256), {}, {"sound": (None, 320)})
+
+
+def test_an_input_that_is_a_number_throughout_has_the_sizes_that_are_tried():
+    feeds = runnable_inputs(Square(256), {}, {}, arguments=["sound=0.5"]).feeds
+    assert feeds["sound"].shape == (1, 256) and feeds["mask"].shape == (256,)
+    feeds = runnable_inputs(Square(256), {}, {}, arguments=["sound=0.5", "mask=1"]).feeds
+    assert feeds["sound"].shape == (1, 256) and feeds["mask"].shape == (256,)
+
+
 def test_a_model_whose_sizes_are_all_given_is_not_run_to_find_them():
     given = {"batch": 1, "samples": 50}
     assert runnable_inputs(Picky(), given, {"mask": (50,)}).feeds["sound"].shape == (1, 50)
@@ -279,9 +329,25 @@ def test_what_a_model_expects_is_in_its_graph():
     assert expected_inputs(model, [IMAGE]) == {}
 
 
-def test_an_input_given_twice_is_refused(tmp_path, array):
-    with pytest.raises(RunError, match="'x' is given twice"):
-        read_inputs([f"x={tmp_path / 'a.npy'}", str(tmp_path / "a=b.npz")], PAIR)
+@pytest.mark.parametrize(
+    "arguments",
+    [["x={0}/a.npy", "{0}/a=b.npz"], ["x=1", "x=3"], ["x=1", "x={0}/a.npy"], ["{0}/a=b.npz", "x=1"]],
+)
+def test_an_input_given_twice_is_refused(tmp_path, array, arguments):
+    with pytest.raises(UsageError, match="the input 'x' is given twice"):
+        make_inputs(PAIR, [argument.format(tmp_path) for argument in arguments])
+
+
+@pytest.mark.parametrize("argument", ["x=1", "x={}/a.npy", "{}/a=b.npz"])
+def test_an_input_given_twice_alike_is_taken(tmp_path, array, argument):
+    given = [argument.format(tmp_path)]
+    assert np.array_equal(make_inputs(PAIR, 2 * given).feeds["x"], make_inputs(PAIR, given).feeds["x"])
+
+
+@pytest.mark.parametrize("argument", ["", "x=", "s="])
+def test_no_file_is_called_nothing(argument):
+    with pytest.raises(UsageError, match=f"'{argument}' is not X=A.npy, X=NUMBER or INPUTS.npz"):
+        make_inputs([*PAIR, Port("s", (2,), "string")], [argument])
 
 
 SEQUENCE, MAP = Port("s", None, "float32", "sequence"), Port("m", None, "float32", "map", key="string")
