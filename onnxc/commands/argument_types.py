@@ -4,10 +4,18 @@ told with the name of the argument. What a type alone needs is imported when it 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from ..errors import CompileError, OnnxcError
 from ..options import LONG
 from ..target import find_target, find_targets
+
+
+def path(text: str) -> Path:
+    """The path of a file or folder, which the empty text is not."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty")
+    return Path(text)
 
 
 def target(text: str) -> str:

@@ -25,6 +25,7 @@ from . import streams
 from .argument_types import (
     byte_count,
     dimension,
+    path,
     positive,
     rivals,
     seconds,
@@ -207,7 +208,8 @@ def _carry_out(name: str, options: argparse.Namespace) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose help ends with the exit codes; every command has one."""
+    """A parser whose help ends with the exit codes; every command has one. None takes the empty text, which
+    `Path` has for the folder where it is, for a file."""
 
     def __init__(self, prog: str, description: str = "", **settings: Any):
         super().__init__(
@@ -217,6 +219,7 @@ class _Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             **settings,
         )
+        self.register("type", Path, path)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """argparse's own takes no notice of what cannot be written."""

@@ -47,7 +47,7 @@ def _compile(options: argparse.Namespace) -> int:
         raise unmeasured("--weights")
     if options.others:
         return _compile_archive(options)
-    beside = options.output.with_suffix(".h") if options.output.name else None  # none beside "" and "/"
+    beside = options.output.with_suffix(".h") if options.output.name else None  # none beside "." and "/"
     options.header = header = options.header or (None if options.streamed else beside)
     check_written(options)
     (name,) = _names(options, [None])

@@ -203,7 +203,7 @@ def test_dump_ir_writes_the_text_after_every_pass(command, tmp_path):
     [
         ("{}/gone/a.so", "folder"),
         ("{}", "is a folder"),
-        ("", "is a folder"),
+        (".", "is a folder"),
         ("/dev/null", "no regular file"),
         ("{}/" + "a" * 300 + ".so", "too long"),
         ("{}/a\0.so", "cannot be written"),
@@ -712,10 +712,24 @@ def test_bench_needs_the_model_for_its_rivals(command, library):
         ["compile", DIGITS, "-o", "a.o", "--soname", "a.so.1"],
         ["compile", DIGITS, "-o", "a.so", "--threads", str(1 << 31)],
         ["compile", DIGITS, "-o", "a.so", "--dim", "batch=4", "--dim", "batch=5"],
+        ["run", DIGITS, "--dim", "batch=4", "--shape", "image=5,8,8"],
+        ["verify", DIGITS, "--dim", "batch=4", "--shape", "image=5,8,8"],
+        ["run", DIGITS, "--input", "image=1", "--input", "image=2"],
+        ["run", DIGITS, "--input", "image="],
     ],
 )
 def test_wrong_usage_is_status_two(command, arguments):
     assert command(*arguments)[0] == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["compile", "", "-o", "a.so"], ["compile", DIGITS, "-o", ""], ["run", ""], ["cache", "warm", ""],
+     ["compile", DIGITS, "", "-o", "a.a"], ["compile", DIGITS, "-o", "a.so", "--header", ""]],
+)  # fmt: skip
+def test_no_file_is_called_nothing(command, arguments):
+    status, _, errors = command(*arguments)
+    assert status == 2 and errors[-1].endswith(": the path is empty")
 
 
 def test_what_is_said_twice_alike_is_taken(command):
