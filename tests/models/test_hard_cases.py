@@ -694,7 +694,7 @@ def test_a_shape_computed_from_data(tmp_path):
     "shape", [(3, 5), (-1, -1), (-2, -6), (-1, 5), (0, 12), (1 << 62, 1 << 34 | 3), (1 << 33, 1 << 31)]
 )
 def test_a_shape_that_does_not_fit_fails_one_run(shape, reshaping):
-    with pytest.raises(RunError, match=r"y \(Reshape\): (number of elements|the size|-[12] is|.* got -2)"):
+    with pytest.raises(RunError, match=r"y \(Reshape\): (number of elements|the size|.* got -[12])"):
         reshaping.run(None, {"x": floats(12), "shape": int64(shape)})
     y, _ = reshaping.run(None, {"x": floats(12), "shape": int64((3, 4))})
     assert np.array_equal(y, floats(12).reshape(3, 4))
