@@ -130,17 +130,22 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
-    """A Map of short rows is two nests where only the run knows whether operands repeat."""
-    as_usual = elementwise.repeating_nowhere(node, target) if isinstance(node.op, Map) else None
-    if as_usual is None:
-        return _code(node, target)
-    condition, whole = as_usual
-    return either(condition, _code(whole, target), _code(node, target))
+    """A Map of short rows is two nests where only the run knows whether operands repeat, or that they are
+    short."""
+    code = _code(node, target, _stages(node, target))
+    if not isinstance(node.op, Map):
+        return code
+    if (as_usual := elementwise.repeating_nowhere(node, target)) is not None:
+        condition, whole = as_usual
+        return either(condition, _code(whole, target, _stages(whole, target)), code)
+    if (short := elementwise.short_rows(node, target)) is not None:
+        return either(short, _code(node, target, elementwise.stages(node, target, short=True)), code)
+    return code
 
 
-def _code(node: Node, target: Target) -> Code:
+def _code(node: Node, target: Target, found: Stages) -> Code:
     """A step for each stage; long lists of pieces in several, so that no kernel is endless."""
-    stages, temporaries = _stages(node, target)
+    stages, temporaries = found
     split = [stage[k : k + PIECES_A_STEP] for stage in stages for k in range(0, len(stage), PIECES_A_STEP)]
     stored = _stored_operands(node, target)
     steps = [parts_step(target, pieces, None if k else stored) for k, pieces in enumerate(split)]

@@ -3,8 +3,9 @@
     for rows of a block:  read what stands still;  for vectors of the row:  out = body(operands)
 A short row of known length (a block of channels, a pixel's colours) is straight-line code in the loop
 over rows, and what repeats in every row is read once. Where only the run knows whether operands of such rows
-repeat, there is a nest for where none does. Blocked images are nests over their storage; halo and idle lanes
-are written as zeros.
+repeat, there is a nest for where none does; where only it knows how long rows are, there is one that goes
+through short ones as if they were one long row. Blocked images are nests over their storage; halo and idle
+lanes are written as zeros.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ LEAST_JOINED = 28  # instructions of a float32 body that is computed of two; flo
 
 class Elementwise(Piece):
     """out = body(views...) over `sizes`. `blank`: a row of the result has that many elements, zeros after
-    those computed; its length is known then."""
+    those computed; its length is known then. `short`: where only the run knows how long rows are, it has
+    found that they are shorter than `SHORT` vectors."""
 
     def __init__(
         self,
@@ -76,6 +78,7 @@ class Elementwise(Piece):
         out: View,
         views: Mapping[int, View],
         blank: int = 0,
+        short: bool = False,
     ):
         used = [i for i in expr.inputs(body) if i in views]
         apart = sorted({n.value for n in expr.topological(body) if n.op == "index"})
@@ -85,15 +88,15 @@ class Elementwise(Piece):
         if not self.sizes:
             self.sizes = (1,)
             self.out, *rest = (replace(v, strides=(v.itemsize,)) for v in (self.out, *rest))
-        if not apart and not blank and not isinstance(self.sizes[-1], int):
-            self.sizes = joined_by_the_run(self.sizes, (self.out, *rest))
         self.target, self.body, self.blank = target, body, blank
         self.views = dict(zip(used, rest))
         self.axis_of = {axis: k for k, group in enumerate(groups) for axis in group}
         self.lanes = vector_lanes(target, body)
-        several, self.cyclic = self._cyclic(bool(apart))
-        self.cycle = dims.number(self.sizes[-1]) if several else 0
-        if self.cycle:
+        several, self.cyclic = self._cyclic(bool(apart), short)
+        self.cycle: Dimension | None = self.sizes[-1] if several else None
+        if not apart and not blank and not several and not isinstance(self.sizes[-1], int):
+            self.sizes = joined_by_the_run(self.sizes, (self.out, *rest))
+        if self.cycle is not None:
             *outer, rows, _ = self.sizes
             self.sizes = (*outer, rows * self.cycle)
             kept = [*range(len(outer)), len(self.sizes)]
@@ -102,17 +105,12 @@ class Elementwise(Piece):
         still = [i for i, v in self.views.items() if stride_kind(v, self.last) == "same"]
         self.body, self.still = split_still(body, still)
 
-    def _cyclic(self, indexed: bool) -> tuple[bool, list[int]]:
-        """Whether rows are that short that several make a vector, and the operands that are the same in all
-        rows: the others run through the rows without a gap."""
+    def _cyclic(self, indexed: bool, short: bool) -> tuple[bool, list[int]]:
+        """Whether rows are that short that several make a vector, or that the run calls short, and the
+        operands that are the same in all rows: the others run through the rows without a gap."""
         count, lanes = self.sizes[-1], self.lanes
-        if (
-            indexed
-            or self.blank
-            or len(self.sizes) < 2
-            or not isinstance(count, int)
-            or not 1 < count < lanes
-        ):
+        few = 1 < count < lanes if isinstance(count, int) else short
+        if indexed or self.blank or len(self.sizes) < 2 or not few:
             return False, []
         still = [i for i, v in self.views.items() if v.strides[-2] == 0 and v.strides[-1] == v.itemsize]
         moving = [self.out, *(v for i, v in self.views.items() if i not in still)]
@@ -128,9 +126,9 @@ class Elementwise(Piece):
         rows, row = costs.rows_of(self.sizes)
         views = (self.out, *self.views.values())
         lanes, moved = self.lanes, moving(self.target, self.views.values(), self.out, self.sizes, over=True)
-        vectors = rows * (row / lanes if self.cycle else -(-max(row, self.blank) // lanes))
+        vectors = rows * (row / lanes if self.cycle is not None else -(-max(row, self.blank) // lanes))
         each = costs.weight(self.target, self.body) + sum(self._reading(v) for v in views)
-        begun = rows * costs.begun_row(self.sizes[-1], 0 if self.cycle else SHORT * lanes)
+        begun = rows * costs.begun_row(self.sizes[-1], SHORT * lanes if self.cycle is None else 0)
         begun += rows * costs.weight(self.target, *self.still.values())
         unknown = sum(stride_kind(v, self.last) == "either" for v in self.views.values())
         begun += rows * costs.VARYING * unknown
@@ -146,13 +144,16 @@ class Elementwise(Piece):
 
     @property
     def blocks(self) -> Blocks:
-        whole_cycles = math.lcm(64, self.cycle or 1)
+        cycle = 1 if self.cycle is None else self.cycle
+        whole_cycles = math.lcm(64, cycle) if isinstance(cycle, int) else 64 * cycle
         return block_rows(self.sizes, self.elements, whole_cycles)
 
     @property
     def cycle_vectors(self) -> int:
-        """Vectors that hold whole cycles."""
-        return self.cycle // math.gcd(self.cycle, self.lanes) if self.cycle else 1
+        """Vectors that hold whole cycles; at most so many where only the run knows."""
+        if isinstance(self.cycle, int):
+            return self.cycle // math.gcd(self.cycle, self.lanes)
+        return 1 if self.cycle is None else SHORT * self.lanes
 
     @property
     def joined(self) -> int:
@@ -161,7 +162,7 @@ class Elementwise(Piece):
         for the one before; the rows of a table that is looked up do not wait for each other."""
         widest = self.target.vector_bits // (8 * self.lanes)
         plain = {stride_kind(v, self.last) for v in self.views.values()} <= {"run", "same"}
-        if self.target.masked or self.cycle or not plain or self.out.dtype == "bool":
+        if self.target.masked or self.cycle is not None or not plain or self.out.dtype == "bool":
             return 1
         weight = costs.weight(self.target, self.body)
         narrowed = widest // self.out.itemsize if weight <= MOST_JOINED else 1
@@ -174,13 +175,13 @@ class Elementwise(Piece):
 
     def _reader(self, f: KernelFunction, index: int, pointer: str) -> Reader:
         slot = list(self.views).index(index) * self.cycle_vectors
-        cycle = self.cycle if index in self.cyclic and self.cycle else 0
+        cycle = self.cycle if index in self.cyclic else None
         return Reader(f, self.views[index], self.last, pointer, self.lanes, slot, cycle)
 
     def emit(self, f: KernelFunction, block: Block) -> None:
         """One block: its rows, then their vectors."""
         to = address(f, self.out, block.starts)
-        repeated = self.cyclic if self.cycle else ()
+        repeated = () if self.cycle is None else self.cyclic
         pointers = {
             i: address(f, v, (*block.starts[:-1], "0") if i in repeated else block.starts)
             for i, v in self.views.items()
@@ -229,7 +230,7 @@ class Elementwise(Piece):
         return short and self.target.masked and row % self.lanes != 0
 
     def is_short(self, count: str) -> bool:
-        return not self.cycle and count.isdigit() and int(count) <= SHORT * self.lanes
+        return self.cycle is None and count.isdigit() and int(count) <= SHORT * self.lanes
 
 
 class Row:
@@ -257,15 +258,29 @@ class Row:
         if not nest.is_short(count):
             weight = costs.weight(nest.target, nest.body)
             unroll = 4 if weight <= 4 else 2 if weight <= 12 else 1
-            unroll = nest.cycle_vectors if nest.cycle else unroll
-            if (joined := nest.joined) > 1:
+            unroll = nest.cycle_vectors if isinstance(nest.cycle, int) else unroll
+            if isinstance(nest.cycle, dims.Dim):
+                self._turns(count, nest.cycle, unroll)
+            elif (joined := nest.joined) > 1:
                 each_vector(self.f, count, nest.lanes, joined, self._joined)
             else:
-                rolled = bool(nest.cycle) and unroll * weight > MOST_CYCLIC
+                rolled = nest.cycle is not None and unroll * weight > MOST_CYCLIC
                 each_vector(self.f, count, nest.lanes, unroll, self._vectors, rolled)
             return
         for at in range(0, max(int(count), nest.blank), nest.lanes):
             self._short(at, int(count) - at)
+
+    def _turns(self, count: str, cycle: Dimension, unroll: int) -> None:
+        """Vectors of rows of which only the run knows how long they are: as many at a turn as a row has
+        elements, so that each turn begins with a row."""
+        f, lanes = self.f, self.nest.lanes
+        turn = f.mul(f.size(cycle), lanes)
+        with f.loop(0, count, turn) as loop:
+
+            def vectors(indices: Sequence[str | int], lanes: int, mask: str | None, _: str) -> None:
+                self._vectors([f.add(loop.index, index) for index in indices], lanes, mask, loop.index)
+
+            each_vector(f, f.minimum(turn, f.sub(count, loop.index)), lanes, unroll, vectors)
 
     def _vectors(self, indices: Sequence[str | int], lanes: int, mask: str | None, cycle: str = "0") -> None:
         values = [self._value(index, lanes, mask, cycle) for index in indices]
@@ -337,16 +352,37 @@ class Row:
 # Nodes -------------------------------------------------------------------------------------------
 
 
-def stages(node: Node, target: Target) -> Stages:
-    """What a Map computes and fills."""
+def stages(node: Node, target: Target, short: bool = False) -> Stages:
+    """What a Map computes and fills; short: of rows that the run calls short."""
     out, body = node.outputs[0].tensor, node.op.body
     if out.layout is not None:
         return [_blocked_pieces(node, target)], ()
-    views = {i: broadcasting("input", i, v.tensor, out.shape) for i, v in enumerate(node.inputs)}
     source = _copied(body)
     if source is not None:
-        return [[Copy(target, out.shape, output_view(node), replace(views[source], dtype=out.dtype))]], ()
-    return [[Elementwise(target, body, out.shape, output_view(node), views)]], ()
+        copied = broadcasting("input", source, node.inputs[source].tensor, out.shape)
+        return [[Copy(target, out.shape, output_view(node), replace(copied, dtype=out.dtype))]], ()
+    return [[_dense_nest(node, target, short)]], ()
+
+
+def _dense_nest(node: Node, target: Target, short: bool) -> Elementwise:
+    out = node.outputs[0].tensor
+    views = {i: broadcasting("input", i, v.tensor, out.shape) for i, v in enumerate(node.inputs)}
+    return Elementwise(target, node.op.body, out.shape, output_view(node), views, short=short)
+
+
+def short_rows(node: Node, target: Target) -> Dimension | None:
+    """Whether rows that share an operand are short and many, and end within a vector: `stages` of short ones
+    are then faster. None where that does not depend on how long the run finds rows to be."""
+    if node.outputs[0].tensor.layout is not None or _copied(node.op.body) is not None:
+        return None
+    nest = _dense_nest(node, target, short=True)
+    length, lanes = nest.cycle, nest.lanes
+    if not nest.cyclic or length is None or isinstance(length, int):
+        return None
+    many = dims.compare("lt", lanes * length, nest.sizes[-1])
+    ends_within = dims.compare("lt", 0, dims.remainder(length, lanes))
+    found = dims.minimum(dims.minimum(many, ends_within), dims.compare("lt", length, SHORT * lanes))
+    return None if isinstance(found, int) else found
 
 
 def repeating_nowhere(node: Node, target: Target) -> tuple[Dimension, Node] | None:

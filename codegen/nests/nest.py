@@ -215,10 +215,10 @@ class Blocks:
         return Block(*map(tuple, zip(*reversed(found)))) if found else Block((), ())
 
 
-def block_rows(sizes: Sequence[Dimension], elements: int, unit: int = 64, rows: int = 2) -> Blocks:
+def block_rows(sizes: Sequence[Dimension], elements: int, unit: Dimension = 64, rows: int = 2) -> Blocks:
     """Blocks of about `elements` iterations: of the innermost axis as much as fits (in multiples of `unit`
     where it does not fit whole), then of the `rows` - 1 axes outside it."""
-    left: Dimension = max(unit, elements // unit * unit)
+    left = dims.maximum(unit, dims.floor_divide(elements, unit) * unit)
     blocks: list[Dimension] = []
     for depth, size in enumerate(reversed(sizes)):
         if depth >= rows:

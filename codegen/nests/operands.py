@@ -5,7 +5,8 @@ same     one element serves the whole row: loaded once
 either   only the run knows which of the two: the element is spread over a vector in scratch
          memory and loads have a stride of 0, so that one loop serves both cases
 stride   anything else: lanes are gathered
-cycle    a few elements over and over: vectors that hold whole rounds of them lie in scratch memory
+cycle    a few elements over and over, of which only the run may know how many: vectors that hold whole
+         rounds of them lie in scratch memory
 """
 
 from __future__ import annotations
@@ -124,18 +125,27 @@ class Reader:
     """One operand from a row's first element on: `read` gives the elements from an index on."""
 
     def __init__(
-        self, f: KernelFunction, view: View, axis: int, pointer: str, lanes: int, slot: int, cycle: int = 0
+        self,
+        f: KernelFunction,
+        view: View,
+        axis: int,
+        pointer: str,
+        lanes: int,
+        slot: int,
+        cycle: Dimension | None = None,
     ):
         self.f, self.view, self.pointer, self.lanes = f, view, pointer, lanes
-        self.kind = "cycle" if cycle else stride_kind(view, axis)
+        self.kind = "cycle" if cycle is not None else stride_kind(view, axis)
         self.stride = f.size(view.strides[axis])
         if self.kind == "same":
             word = f"i{8 * view.itemsize}"
             self.all = f.broadcast(word, f.load(word, pointer), lanes)
         elif self.kind == "either":
             self._spread(slot)
-        elif self.kind == "cycle":
+        elif isinstance(cycle, int):
             self._repeat(slot, cycle)
+        elif cycle is not None:
+            self._repeat_row(slot, f.size(cycle))
 
     def _spread(self, slot: int) -> None:
         f, memory = self.f, f"i{8 * self.view.itemsize}"
@@ -152,6 +162,22 @@ class Reader:
         elements = [f.load(word, f.offset(self.pointer, k * item)) for k in range(cycle)]
         for at in range(math.lcm(cycle, self.lanes)):
             f.store(word, elements[at % cycle], f.offset(place, at * item))
+        self.pointer = place
+
+    def _repeat_row(self, slot: int, length: str) -> None:
+        """A row of a length that only the run knows, as often as a vector has lanes: each of its vectors goes
+        to all its places. The last one reaches into the next row: with what that begins with, or, where it
+        is the only one, to be written over by it."""
+        f, word, item, lanes = self.f, f"i{8 * self.view.itemsize}", self.view.itemsize, self.lanes
+        place, vector = f.offset("%scratch", ERROR_BYTES + slot * SLOT_BYTES), vector_type(word, lanes)
+        with f.loop(0, length) as each:
+            element = f.load(word, displaced(f, self.pointer, each.index, item))
+            f.store(word, element, displaced(f, place, each.index, item))
+        with f.loop(0, length, lanes) as each:
+            start = displaced(f, place, each.index, item)
+            value = f.load(vector, start)
+            with f.loop(length, f.mul(length, lanes), length) as again:
+                f.store(vector, value, displaced(f, start, again.index, item))
         self.pointer = place
 
     def read(self, index: str | int, lanes: int, mask: str | None, cycle: str = "0") -> str:

@@ -7,8 +7,9 @@ from support.nests import check, numbers, variable
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import loop_nest
-from onnxc.codegen.nests.elementwise import Elementwise, repeating_nowhere
+from onnxc.codegen.nests.elementwise import SHORT, Elementwise, repeating_nowhere, short_rows
 from onnxc.codegen.nests.nest import broadcasting, dense
+from onnxc.codegen.nests.operands import vector_lanes
 from onnxc.ir import dims, expr
 from onnxc.ir.graph import TensorType, Value, make_node
 from onnxc.ir.ops import Map
@@ -85,3 +86,44 @@ def test_short_rows_whose_operands_may_repeat(target, second, size):
     for choice in choices_of(loop_nest, node, target):
         ((got, _),) = run_choice(node, choice, [x, y], target, dict(zip("tc", size)))
         np.testing.assert_array_equal(got, x + y)
+
+
+def sharing(dtype="float32", rows=None, columns=None):
+    """Rows of a variable number and length, and what all rows of an image share; dtype: of the latter."""
+    n, m, k = (dims.symbol(name) for name in "nmk")
+    rows, columns = rows or m, columns or k
+    body = expr.apply("exp", expr.input_(0, "float32")) - expr.input_(1, dtype).cast("float32")
+    shapes = TensorType("float32", (n, rows, columns)), TensorType(dtype, (n, 1, columns))
+    return make_node(Map(body), list(map(Value, shapes)))
+
+
+def test_the_run_finds_rows_that_are_short_and_many_and_end_within_a_vector():
+    found = short_rows(sharing(), KNOWN["x86-64-v3"])  # vectors of eight
+    given = [(9, 1), (9, 7), (8, 7), (9, 8), (9, 9), (9, 31), (9, 32), (9, 33), (0, 7), (9, 0)]
+    short = [size for size in given if dims.evaluate(found, dict(zip("mk", size)))]
+    assert short == [(9, 1), (9, 7), (9, 9), (9, 31)]
+
+
+def test_few_rows_and_rows_of_known_length_are_one_nest():
+    assert short_rows(sharing(rows=8), KNOWN["x86-64-v3"]) is None
+    assert short_rows(sharing(columns=5), KNOWN["x86-64-v3"]) is None
+
+
+def test_rows_that_share_no_operand_are_one_nest():
+    n, m, k = (dims.symbol(name) for name in "nmk")
+    assert short_rows(repeating((n, m, 1), n, m, k), KNOWN["x86-64-v3"]) is None
+    assert short_rows(repeating((n, m, k), n, m, k), KNOWN["x86-64-v3"]) is None
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["float32", "int8", "float16"])
+def test_short_rows_that_share_an_operand(target, dtype):
+    node = sharing(dtype)
+    lanes = vector_lanes(target, node.op.body)
+    (choice,) = choices_of(loop_nest, node, target)
+    for size in (3, 70, 1), (3, 70, 3), (2, 70, lanes + 1), (2, 70, SHORT * lanes - 1), (1, 3000, 5):
+        given = dict(zip("nmk", size))
+        assert dims.evaluate(short_rows(node, target), given) == 1
+        x, y = numbers(size), numbers((size[0], 1, size[2]), seed=1).astype(dtype)
+        ((got, _),) = run_choice(node, choice, [x, y], target, given)
+        np.testing.assert_allclose(got, np.exp(x) - y.astype("float32"), rtol=1e-5, atol=1e-5)
