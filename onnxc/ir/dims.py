@@ -717,6 +717,8 @@ def repeats(size: Dimension, whole: Dimension) -> Dimension:
 
 def compare(kind: str, a: Dimension, b: Dimension) -> Dimension:
     """1 or 0 for `eq` or `lt`, symbolic where the run decides."""
+    if kind not in ("eq", "lt"):
+        raise ValueError(f"sizes are not compared by {kind!r}")
     known = equal(a, b) if kind == "eq" else less(a, b)
     return int(known) if known is not None else of_atom(Apply(kind, a, b))
 
