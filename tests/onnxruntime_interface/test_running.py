@@ -699,5 +699,5 @@ def test_a_sparse_tensor_whose_indices_leave_its_shape_is_refused(sparse_model):
     values, b = np.ones(1, np.float32), np.ones((4, 2), np.float32)
     for place in ([0, 4], [3, 0], [-1, 0]):
         tensor = ours.SparseTensor.sparse_coo_from_numpy([3, 4], values, np.array([place]), device)
-        with pytest.raises(ours.capi._pybind_state.InvalidArgument, match="'a': .* outside of its shape"):
+        with pytest.raises(ours.capi._pybind_state.InvalidArgument, match=r"'a': .* outside of its shape"):
             session.run(None, {"a": tensor, "b": b})
