@@ -25,7 +25,6 @@ from ...ir.graph import Constant
 from ...ir.remembered import remembered
 from ...records import dataclass
 from ...target import LINE
-from .. import costs
 from ..text.emitter import Function
 from ..text.vectors import Vectors
 from .microkernel import Rows, Tile, combined, far_ahead, fetched_ahead, row_address
@@ -46,7 +45,7 @@ RARE = 1000  # of so many weights one is an exception at most: half of one in a 
 @dataclass(frozen=True)
 class Squeezed(Form):
     """The form of panels of `vectors` vectors, 1, 2 or 4. `low`: the exponent whose code would be 0;
-    `exceptions`: how many weights have none, at most."""
+    `exceptions`: how many weights have none."""
 
     vectors: int = field(kw_only=True)
     low: int = field(kw_only=True)
@@ -71,12 +70,8 @@ class Squeezed(Form):
         """The type of a number of exceptions."""
         return np.min_scalar_type(max(self.exceptions, 256))
 
-    @property
-    def decoding(self) -> int:
-        return costs.DECODED
-
     def packed_bytes(self, columns: int, lanes: int) -> int:
-        """Of the panels of so many columns, and their lists with as many exceptions as there may be."""
+        """Of the panels of so many columns, and of their lists."""
         panels = -(-columns // (self.vectors * lanes))
         lists = panels * (self.groups + 1) * self.count.itemsize + self.exceptions * EXCEPTION.itemsize
         return panels * self.panel_bytes(self.vectors * lanes) + lists

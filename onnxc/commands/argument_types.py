@@ -4,6 +4,7 @@ told with the name of the argument. What a type alone needs is imported when it 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import CompileError, OnnxcError
@@ -20,17 +21,17 @@ def path(text: str) -> Path:
 
 def target(text: str) -> str:
     """The name of a processor that there is."""
-    try:
-        find_target(text)
-        return text
-    except CompileError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return _found(text, find_target)
 
 
 def targets(text: str) -> str:
     """Names of processors that there are, with commas between them."""
+    return _found(text, find_targets)
+
+
+def _found(text: str, find: Callable[[str], object]) -> str:
     try:
-        find_targets(text)
+        find(text)
         return text
     except CompileError as error:
         raise argparse.ArgumentTypeError(str(error)) from None

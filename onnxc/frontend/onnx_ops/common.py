@@ -256,10 +256,8 @@ def axis_switch(
         if len(known) != 1 or known[0] >= count:
             raise ops.TypeMismatch(f"the axis is {known}, which is not one below {count}")
         return build(b, known[0])
-    axis, outside = (
-        b.cast(scalar(b, axis, "axis"), "int64"),
-        f"the axis is {{}}, outside of a value of rank {rank}",
-    )
+    axis = b.cast(scalar(b, axis, "axis"), "int64")
+    outside = f"the axis is {{}}, outside of a value of rank {rank}"
     inside = checked(b, axis, lambda a: (a >= -rank) & (a < rank), "invalid_value", outside)
     place, beyond = b.map(inside, lambda a: expr.where(a < 0, a + rank, a)), f"the axis is not below {count}"
     chosen = b.dimension(checked(b, place, lambda a: a < count, "invalid_value", beyond), 0, "axis")
